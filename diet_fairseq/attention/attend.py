@@ -22,14 +22,17 @@ class KeyValueStore(Protocol):
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Add those of new tokens, (B, H, new, d_h), and return all."""
 
+    def complete(self) -> tuple[Tensor, Tensor] | None:
+        """Those of the source, which are complete once they are there; None: not there yet."""
+
 
 def attend(
     q: Tensor,
     k: Tensor,
     v: Tensor,
     context: Context,
-    schemes: Schemes = (),
-    project: Projections | None = None,
+    schemes: Schemes,
+    project: Projections,
     *,
     dropout: float = 0.0,
     store: KeyValueStore | None = None,
@@ -43,7 +46,7 @@ def attend(
         k, v: (B, H, new keys, d_h), projected and not yet transformed
         context: the layout, the shared schemes with their scores, and the backend
         schemes: those of this attention alone; none: those that layers share
-        project: the attention's own maps of queries and keys; None: no scheme needs them
+        project: the attention's own maps of queries and keys
         dropout: the probability that a weight is dropped
         store: the keys and values of earlier tokens, to which these are added
         is_static: k and v are complete, and k was transformed when it was stored
@@ -75,8 +78,8 @@ def create_call(
     k: Tensor,
     v: Tensor,
     context: Context,
-    schemes: Schemes = (),
-    project: Projections | None = None,
+    schemes: Schemes,
+    project: Projections,
     *,
     backend: str = "reference",
     dropout: float = 0.0,
@@ -85,7 +88,7 @@ def create_call(
     scores = None if schemes else context.scores
     schemes = schemes or context.shared
     if scores is None:
-        scores = scores_of(schemes, context.layout, BACKENDS[backend].reads)
+        scores = scores_of(schemes, context.layout, BACKENDS[backend].native_score)
     scale = query_scale(schemes, q.size(-1))
     scores += row_scores(schemes, q, k, context.layout, project, scale)
     return AttentionCall(

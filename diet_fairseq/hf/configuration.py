@@ -8,8 +8,8 @@ from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 from transformers.modeling_outputs import Seq2SeqModelOutput
 
-from ..checks import LARGEST
 from ..config import PositionConfig
+from ..errors import MAX_UNTRUSTED_VALUES
 from ..positions import Limit
 from ..transformer import StackConfig
 
@@ -17,7 +17,8 @@ from ..transformer import StackConfig
 CACHE = "cache" if hasattr(Seq2SeqModelOutput, "cache") else "past_key_values"
 #: parts of the names of sizes -> largest values in a configuration
 LARGEST_SIZES = {
-    **LARGEST, "vocab_size": 1 << 28, "embed_dim": 1 << 20, "layers": 1 << 14, "heads": 1 << 14,
+    **MAX_UNTRUSTED_VALUES,
+    "vocab_size": 1 << 28, "embed_dim": 1 << 20, "layers": 1 << 14, "heads": 1 << 14,
     "position_rank": 1 << 20, "position_buckets": 1 << 20, "projection_length": 1 << 20,
 }  # fmt: skip
 #: the gain of per-head segments' scores in models that name none
@@ -82,7 +83,7 @@ class DietConfig(PreTrainedConfig):
     def positions(self) -> PositionConfig:
         """The options of positions; a wrong one raises a `UserError`."""
         options = self.position_options or {}
-        return PositionConfig.of(Namespace(**options, position_scheme=self.position_scheme))
+        return PositionConfig.from_args(Namespace(**options, position_scheme=self.position_scheme))
 
     def stack(self, side: str) -> StackConfig:
         """The sizes and options of the ``side``, "encoder" or "decoder".

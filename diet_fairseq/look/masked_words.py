@@ -14,16 +14,24 @@ from tqdm import tqdm
 
 from ..errors import UserError
 from ..models.diet_electra import DietElectraModel
+from ..translate.loading import LoadedModel
 from .lengths import Curve
-from .loaded_model import LoadedModel, read_ids
+from .windows import read_ids
 
 METRICS = {"loss": "loss of masked tokens, nats", "accuracy": "accuracy of masked tokens"}
 #: tokens of a batch, unless one window is longer
 BATCH_TOKENS = 4096
 
 
-def measure(model: LoadedModel, text: Path, lengths: Sequence[int], tokens: int) -> Curve:
-    """The quality of a checkpoint at all lengths, in ascending order; ``tokens`` are read."""
+def measure_masked_words(
+    model: LoadedModel, text: Path, lengths: Sequence[int], tokens: int
+) -> Curve:
+    """The quality of a checkpoint in windows of all lengths.
+
+    Args:
+        lengths: numbers of tokens in a window, ascending
+        tokens: number of subwords of the text to read
+    """
     words = model.task.source_dictionary
     mask = words.index("<mask>")
     if isinstance(model.model, DietElectraModel) or mask == words.unk():
@@ -39,10 +47,10 @@ def measure(model: LoadedModel, text: Path, lengths: Sequence[int], tokens: int)
         )
     is_masked = draw_mask(stream, words.eos())
     trained_at = getattr(model.task.cfg, "tokens_per_sample", None)
-    curve = Curve(str(model.path), model.scheme, model.limit, {}, trained_at)
+    curve = Curve(str(model.path), model.scheme, model.max_positions, {}, trained_at)
     for length in tqdm(lengths, desc=curve.name, unit=" lengths", disable=None):
         curve.points[str(length)] = {}
-        if length <= model.limit:
+        if length <= model.max_positions:
             curve.points[str(length)] = evaluate(model, stream, is_masked, length, mask)
     return curve
 

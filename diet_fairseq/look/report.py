@@ -10,9 +10,9 @@ import jinja2
 import torch
 from matplotlib.figure import Figure
 
+from ..translate.loading import LoadedModel
 from ..version import __version__
 from . import figures, tables
-from .loaded_model import LoadedModel
 from .scores import ModelScores, PositionScore
 
 
@@ -54,12 +54,23 @@ def write(analyses: Sequence[Analysis], folder: Path) -> None:
     html = render(
         " and ".join(str(analysis.model.path) for analysis in analyses),
         [
-            (str(analysis.model.path), analysis.model.facts | {"text": analysis.text})
+            (str(analysis.model.path), model_facts(analysis.model) | {"text": analysis.text})
             for analysis in analyses
         ],
         {section: [column[section] for column in columns] for section in columns[0]},
     )
     (folder / "index.html").write_text(html, encoding="utf-8")
+
+
+def model_facts(model: LoadedModel) -> dict[str, str]:
+    """The model's description at the top of the page."""
+    parameters = sum(parameter.numel() for parameter in model.model.parameters())
+    return {
+        "architecture": getattr(model.config.model, "arch", None) or "not named",
+        "positions": model.scheme,
+        "parameters": f"{parameters:,}",
+        "updates": f"{model.updates:,}",
+    }
 
 
 def draw(analysis: Analysis, limit: float, folder: Path, prefix: str) -> dict[str, list[Item]]:

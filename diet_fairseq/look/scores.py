@@ -12,16 +12,17 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from ..attention.attend import create_call
 from ..attention.backends import AttentionCall
 from ..attention.backends.reference import attention_scores
-from ..attention.context import Context, Schemes, query_scale, scores_of, transformed
-from ..attention.rows import row_scores
+from ..attention.context import Context, Schemes, query_scale, transformed
 from ..positions.layout import Layout
 from ..positions.scores import Factors
 from ..positions.segments import SegmentScores
 from ..transformer import PositionalAttention
+from ..transformer.stack import Stack
+from ..translate.loading import LoadedModel
 from . import measures
-from .loaded_model import LoadedModel
 
 #: kinds of terms that depend on the words
 WORD_KINDS = frozenset({"query_rows", "key_rows", "content_score"})
@@ -105,7 +106,9 @@ def look(model: LoadedModel, tokens: Tensor) -> ModelScores:
     scores = ModelScores()
     for place, stack in model.stacks.items():
         if getattr(stack, "embed_positions", None) is not None:
-            positions = stack.embed_positions(tokens[:1])[0].float()  # (T, d)
+            ours = isinstance(stack, Stack)  # fairseq's own tables read tokens
+            places = torch.arange(tokens.size(1)).unsqueeze(0)
+            positions = stack.embed_positions(places if ours else tokens[:1])[0].float()  # (T, d)
             if getattr(stack, "project_in", None) is not None:
                 positions = positions @ stack.project_in.weight.T
             scores.embeddings[place] = positions
@@ -157,15 +160,16 @@ def encode(model: LoadedModel, tokens: Tensor) -> Any:
 
 @torch.no_grad()
 def add_attention(
-    scores: ModelScores, place: str, layer: int, module: Any, _: Any, inputs: dict[str, Any]
+    scores: ModelScores, place: str, layer: int, module: Any, args: Any, inputs: dict[str, Any]
 ) -> None:
     """A forward hook that adds an attention's position score, and the statistics of its logits."""
-    query, key, context = (inputs[name] for name in ("query", "key", "key_padding_mask"))
     layer_schemes: Schemes = ()
     if isinstance(module, PositionalAttention):
+        query, context, source = args[:3]
+        key = query if source is None else source
         layer_schemes = module.layer_schemes()
     else:  # stock fairseq's, which gets a mask
-        context = STOCK_CONTEXT
+        query, key, context = inputs["query"], inputs["key"], STOCK_CONTEXT
     schemes, layout = layer_schemes or context.shared, context.layout
     scale = query_scale(schemes, module.head_dim)
     compress = getattr(module, "compress_k", None) or context.compress  # (T, B, d) -> (k, B, d)
@@ -228,10 +232,9 @@ def attention_call(
     if not schemes:
         return AttentionCall(q, k, k, (), (), layout, 0.0, temperature)
     turned, k = transformed(schemes, q, k, layout)
-    scale = query_scale(schemes, module.head_dim)
-    rows = row_scores(schemes, q, k, layout, module.projections(), scale)
-    scores = scores_of(schemes, layout, Factors) + rows
-    return AttentionCall(turned, k, k, scores, schemes, layout, 0.0, temperature)
+    context = Context(layout, temperature=temperature)
+    project = module.projections()
+    return create_call(q, turned, k, k, context, schemes, project, backend="factors")
 
 
 def position_term(call: AttentionCall) -> tuple[Tensor | None, int | None]:
@@ -246,7 +249,7 @@ def position_term(call: AttentionCall) -> tuple[Tensor | None, int | None]:
         terms.append(Factors(query, key))
     if not terms:
         return None, None
-    matrices = torch.broadcast_tensors(*(term.dense().mean(0) for term in terms))
+    matrices = torch.broadcast_tensors(*(term.dense(call.layout).mean(0) for term in terms))
     ranks = [term.query.size(-1) for term in terms if isinstance(term, Factors)]
     total = torch.stack(matrices).sum(0) / call.temperature
     return total, sum(ranks) if len(ranks) == len(terms) else None

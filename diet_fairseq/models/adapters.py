@@ -39,7 +39,7 @@ def stack_config(cfg: Any, side: str) -> StackConfig:
     is_decoder = side == "decoder"
     crosses = is_decoder and not cfg.no_cross_attention
     return StackConfig(
-        PositionConfig.of(cfg),
+        PositionConfig.from_args(cfg),
         layers=sizes.layers,
         embed_dim=sizes.embed_dim,
         ffn_embed_dim=sizes.ffn_embed_dim,
@@ -87,7 +87,11 @@ class FairseqStack(Stack):
             quant_noise(self.quant_noise, cfg.pq, cfg.pq_block_size)
 
     def make_generation_fast_(
-        self, name: str = "", retain_dropout: bool = False, retain_dropout_modules: Any = None, **_: Any
+        self,
+        name: str = "",
+        retain_dropout: bool = False,
+        retain_dropout_modules: Any = None,
+        **_: Any,
     ) -> None:
         """``--retain-dropout``: dropout at inference, in the modules of these names or in all."""
         side = "Decoder" if self.stack_config.is_decoder else "Encoder"
@@ -97,7 +101,9 @@ class FairseqStack(Stack):
                 TransformerLayer: f"Transformer{side}Layer",
                 type(self): f"Transformer{side}",
             }
-            kept = retain_dropout_modules is None or names.get(type(module)) in retain_dropout_modules
+            kept = (
+                retain_dropout_modules is None or names.get(type(module)) in retain_dropout_modules
+            )
             if retain_dropout and kept:
                 for child in module.children():
                     if isinstance(child, Dropout):
@@ -181,16 +187,19 @@ class PositionalDecoder(FairseqStack, Decoder, FairseqIncrementalDecoder):
         self.share_input_output_embed = cfg.share_decoder_input_output_embed
         self.output_embed_dim = cfg.decoder.output_dim
         config = stack_config(cfg, "decoder")
-        super().__init__(config if not no_encoder_attn else replace(config, source=None), embed_tokens)
+        super().__init__(
+            config if not no_encoder_attn else replace(config, source=None), embed_tokens
+        )
         if output_projection is not None:
-            self.output_projection = output_projection
+            self.output_projection = output_projection  # instead of the one that was built
         self.register_buffer("version", torch.Tensor([3]))
         if cfg.quant_noise.pq > 0:
             self.add_quant_noise(cfg.quant_noise)
 
     def build_output(self) -> None:
         super().build_output()
-        self.adaptive_softmax = self.output_projection = None
+        self.adaptive_softmax: Any = None
+        self.output_projection = None  # type: ignore[assignment]
         self.build_output_projection(self.cfg, self.dictionary, self.embed_tokens)
 
     def forward(  # type: ignore[override]
@@ -254,7 +263,9 @@ class PositionalDecoder(FairseqStack, Decoder, FairseqIncrementalDecoder):
     output_layer = TransformerDecoderBase.output_layer
     build_output_projection = TransformerDecoderBase.build_output_projection
 
-    def reorder_incremental_state(self, incremental_state: dict[str, Any], new_order: Tensor) -> None:
+    def reorder_incremental_state(
+        self, incremental_state: dict[str, Any], new_order: Tensor
+    ) -> None:
         """Reorder the decoding state once, for all layers."""
         if CACHE in incremental_state:
             incremental_state[CACHE].reorder(new_order)

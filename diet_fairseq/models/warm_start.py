@@ -9,7 +9,6 @@ from contextvars import ContextVar
 from typing import Any
 
 import torch
-from ..transformer import PositionalAttention
 from torch import Tensor, nn
 
 from ..attention.context import score_terms, without_none
@@ -18,6 +17,7 @@ from ..errors import UserError
 from ..positions import PositionScheme
 from ..positions.description import Description, describe, differences, from_text, to_text
 from ..positions.gain import ScoreParameters
+from ..transformer import PositionalAttention
 from .lengthening import lengthen
 
 logger = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class WarmStart:
             self.upgrade_state_dict(state_dict)
             description = from_text(state_dict.pop(DESCRIPTION, None))
             if description is not None:  # otherwise names and shapes alone tell
-                new = describe(PositionConfig.of(self.args))
+                new = describe(PositionConfig.from_args(self.args))
                 state_dict = drop_incomparable(state_dict, description, new)
             state_dict = adapt(self, lengthen(self, state_dict), description)
         fairseq_model: Any = super()
@@ -220,7 +220,7 @@ def compare_descriptions(path: str, state: dict[str, Any]) -> None:
     if starts(model):
         state["model"][DESCRIPTION] = to_text(description)
         return
-    reasons = differences(description, describe(PositionConfig.of(model.args)), converted=())
+    reasons = differences(description, describe(PositionConfig.from_args(model.args)), converted=())
     if reasons:
         logger.warning(
             "%s was trained with other positions than this model's: it has %s; parameters that fit"
@@ -239,7 +239,7 @@ def description_of(options: Any) -> Description | None:
         return None
     try:
         with torch.device("meta"):  # sizes come from a stranger
-            derived = describe(PositionConfig.of(Namespace(**given)))
+            derived = describe(PositionConfig.from_args(Namespace(**given)))
         # an older text may lack names that were added later
         return derived | (from_text(given.get(DESCRIPTION)) or {})
     except (UserError, TypeError, ValueError):

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ..attention.attend import KeyValueStore, attend, compute_dtype
-from ..attention.backends import BACKENDS, Request, select_backend
+from ..attention.backends import BACKENDS, CallShape, select_backend
 from ..attention.compressed import Compression, without_padding
 from ..attention.context import Context, Schemes, prepare, query_scale, scores_of, without_none
 from ..attention.packing import Packing
@@ -15,7 +15,6 @@ from ..errors import UserError
 from ..positions import PositionScheme
 from ..positions.base import Projections
 from ..positions.layout import Layout
-from .cache import KeysAndValues
 from .dropout import Dropout
 
 # Notation: B sentences, H heads, Tq queries, Tk keys, d = H d_h model dimension. Layers have time
@@ -78,7 +77,7 @@ class PositionalAttention(nn.Module):
         x: Tensor,
         context: Context | None = None,
         source: Tensor | None = None,
-        store: KeysAndValues | Any = None,
+        store: KeyValueStore | None = None,
         need_weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """Attend to the tokens themselves, or to a source.
@@ -99,9 +98,9 @@ class PositionalAttention(nn.Module):
         schemes, packing = self.layer_schemes(), context.packing
         scale = query_scale(schemes or context.shared, self.head_dim)
         q = self._split_heads(self.q_proj(x).mul_(scale), packing)  # (B, H, Tq, d_h)
-        is_static = self.is_cross and store is not None and store.keys is not None
-        if is_static:
-            k, v = store.keys, store.values  # (B / K, H, S, d_h)
+        stored = None if store is None or not self.is_cross else store.complete()
+        if stored is not None:
+            k, v = stored  # (B / K, H, S, d_h)
         else:
             keys, values, context = self._keys_and_values(x if source is None else source, context)
             packing_of_keys = context.packing if source is None else None
@@ -119,7 +118,7 @@ class PositionalAttention(nn.Module):
             self.projections(),
             dropout=self.dropout_module.active_p,
             store=store,
-            is_static=is_static,
+            is_static=stored is not None,
             need_weights=need_weights,
         )
         if rows != out.size(0):
@@ -156,15 +155,15 @@ class PositionalAttention(nn.Module):
             temperature: divisor of the logits
             dtype: of the layers' input (default: of the weights)
         """
-        request = Request(
+        call_shape = CallShape(
             shared or self.layer_schemes(),
             layout,
             (batch, self.num_heads, self.head_dim),
             compute_dtype(layout.key_positions.device, dtype or self.q_proj.weight.dtype),
             self.dropout_module.active_p,
         )
-        backend = select_backend(backend, request)
-        scores = scores_of(shared, layout, BACKENDS[backend].reads) if shared else None
+        backend = select_backend(backend, call_shape)
+        scores = scores_of(shared, layout, BACKENDS[backend].native_score) if shared else None
         prepare(shared, layout)
         return Context(layout, shared, scores, backend, compress, packing, temperature)
 

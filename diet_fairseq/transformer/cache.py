@@ -15,17 +15,22 @@ class KeysAndValues:
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Add those of new tokens, (B, H, new, d_h), and return all."""
-        if self.keys is not None and self.values is not None:
-            keys = torch.cat([self.keys, keys], dim=2)
-            values = torch.cat([self.values, values], dim=2)
+        if (earlier := self.complete()) is not None:
+            keys = torch.cat([earlier[0], keys], dim=2)
+            values = torch.cat([earlier[1], values], dim=2)
         self.keys, self.values = keys, values
         return keys, values
 
+    def complete(self) -> tuple[Tensor, Tensor] | None:
+        """The stored keys and values; None: there are none yet."""
+        if self.keys is None or self.values is None:
+            return None
+        return self.keys, self.values
+
     def select(self, rows: Tensor) -> None:
         """Keep these rows, in this order."""
-        if self.keys is not None and self.values is not None:
-            self.keys = self.keys.index_select(0, rows)
-            self.values = self.values.index_select(0, rows)
+        if (stored := self.complete()) is not None:
+            self.keys, self.values = (part.index_select(0, rows) for part in stored)
 
 
 class DecodingCache:

@@ -97,7 +97,9 @@ class StackConfig:
             position_options: such as ``{"position_rank": 32}``, see `config.position_options`
             options: any other attribute
         """
-        positions = PositionConfig.of(Namespace(position_scheme=scheme, **position_options or {}))
+        positions = PositionConfig.from_args(
+            Namespace(position_scheme=scheme, **position_options or {})
+        )
         limit = Limit(max_positions, "max_positions")
         options.setdefault("ffn_embed_dim", 4 * embed_dim)
         return cls(positions, layers, embed_dim, heads=heads, limit=limit, **options)
@@ -129,7 +131,7 @@ class StackConfig:
         )
 
     def build_schemes(self, is_cross: bool = False, layer: int = 0) -> dict[str, PositionScheme]:
-        """New schemes ``positions`` and ``segments`` of one kind of attention, where it has them."""
+        """The schemes ``positions`` and ``segments`` of one attention, where it has them."""
         shape = self.attention_shape(is_cross, layer)
         gain = self.positions.position_gain if self.segment_gain is None else self.segment_gain
         return self.positions.build(shape, gain)

@@ -167,7 +167,7 @@ class Decoder(Stack):
         source_length, batch, _ = source.shape
         config = self.stack_config
         positions = config.positions
-        attention = self.layers[0].encoder_attn
+        attention: Any = self.layers[0].encoder_attn
         options: dict[str, Any] = {"backend": self.attention_backend, "dtype": source.dtype}
         if positions.scheme_in(cross=True) is None:
             # positions across are of no use, so they are not computed

@@ -33,11 +33,12 @@ class LearnedPositions(nn.Embedding):
 
 
 class SinusoidalPositions(nn.Module):
-    """Vaswani et al. (2017), section 3.5, as in fairseq: sines, then cosines; arguments as above."""
+    """Vaswani et al. (2017), section 3.5, as in fairseq: sines, then cosines."""
 
     def __init__(self, positions: int, width: int, padding: int) -> None:
         super().__init__()
-        self.rows, self.width, self.first_row = positions + padding + 1, width, padding + 1
+        self.rows, self.width = positions + padding + 1, width
+        self.padding_idx, self.first_row = padding, padding + 1
         self.register_buffer("weights", self.initial(), persistent=False)
         self.weights: Tensor
 

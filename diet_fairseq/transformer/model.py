@@ -41,9 +41,9 @@ class Transformer(nn.Module):
 
         With a cache, those after new tokens alone; ``target`` are all tokens so far.
         """
-        decoder = self.decoder
-        out = decoder(target, source.features, source.padding_mask, cache)
-        return nn.functional.linear(out.features, decoder.embed_tokens.weight)
+        out = self.decoder(target, source.features, source.padding_mask, cache)
+        words: Tensor = self.decoder.embed_tokens.weight  # type: ignore[assignment]  # (V, d)
+        return nn.functional.linear(out.features, words)
 
 
 def embedding(words: int, config: StackConfig) -> nn.Embedding:

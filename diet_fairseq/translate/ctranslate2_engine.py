@@ -1,13 +1,13 @@
 """CTranslate2's beam search with an exported folder."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from .. import input_files
 from ..errors import UserError, one_line
-from ..model_json import ModelDescription
-from . import ctranslate2_files
-from .engine import Engine, Hypothesis, Search
+from ..files import check_regular
+from .ctranslate2_files import check_ctranslate2_folder, read_vocabularies
+from .engine import Engine, Hypothesis
+from .model_json import ModelDescription
 
 #: hypotheses in a batch of `_add_ends`, each with a distribution over the vocabulary per subword
 SCORE_BATCH = 8
@@ -17,14 +17,19 @@ class CTranslate2Engine(Engine):
     """An exported model. Any thread may call it: CTranslate2 queues the calls.
 
     Both searches write at least one subword. CTranslate2 masks </s> in the first step and
-    renormalises, fairseq does not: the log-probabilities differ by log(1 - P(</s> first)), which in
-    trained models is as good as 0. At the limit of length fairseq goes on with </s> alone, and
-    CTranslate2 stops: `_add_ends` adds what </s> scores. The two still differ where some of the
-    beam end by themselves in the step to the limit: fairseq fills their places, CTranslate2 does
-    not.
+    renormalises, fairseq does not: the log-probabilities differ by log(1 - P(</s> first)), which is
+    almost 0 in trained models. At the limit of length fairseq adds </s>, and CTranslate2 stops:
+    `_add_ends` adds the score of </s>. One difference remains: if a hypothesis ends by itself in
+    the step to the limit, fairseq refills its slot in the beam and CTranslate2 does not.
 
     Args:
-        any_folder: whether the folder is loaded without the checks of `ctranslate2_files`
+        description: the folder and its limits
+        device: such as "cpu" or "cuda:0"
+        threads: number of CPU threads (None: CTranslate2's choice)
+        any_folder: whether the folder is loaded without `check_ctranslate2_folder`
+
+    Raises:
+        UserError: the folder can't be loaded, or its vocabulary does not belong to its subwords
     """
 
     def __init__(
@@ -34,10 +39,10 @@ class CTranslate2Engine(Engine):
 
         folder = description.folder
         if any_folder:
-            input_files.check_regular(folder / "model.bin")
+            check_regular(folder / "model.bin")
         else:
-            ctranslate2_files.check(folder)
-        self.vocabulary: Collection[str] = ctranslate2_files.read_vocabularies(folder)[0]
+            check_ctranslate2_folder(folder)
+        description.check_vocabulary(read_vocabularies(folder)[0])
         kind, _, number = device.partition(":")
         try:
             self.model: Any = ctranslate2.Translator(
@@ -49,20 +54,20 @@ class CTranslate2Engine(Engine):
                 f"({one_line(str(error))}): give --device cpu, cuda or cuda:N, or export it again"
             ) from error
         self.folder = folder
-        self.longest = description.max_source_length
-        self.longest_target = description.max_target_length
+        self.max_source_length = description.max_source_length
+        self.max_target_length = description.max_target_length
 
     def search(
-        self, sentences: Sequence[Sequence[str]], limit: int, options: Search
+        self, sentences: Sequence[Sequence[str]], max_length: int, beam: int, lenpen: float
     ) -> list[list[Hypothesis]]:
         try:
             results = self.model.translate_batch(
                 sentences,
-                beam_size=options.beam,
-                num_hypotheses=options.beam,
-                length_penalty=options.engine_lenpen,
+                beam_size=beam,
+                num_hypotheses=beam,
+                length_penalty=lenpen,
                 max_input_length=0,
-                max_decoding_length=limit,
+                max_decoding_length=max_length,
                 suppress_sequences=[["<pad>"]],  # fairseq's search never writes it
                 return_scores=True,
                 return_end_token=True,
@@ -70,10 +75,10 @@ class CTranslate2Engine(Engine):
             hypotheses = [
                 list(map(self._hypothesis, result.hypotheses, result.scores)) for result in results
             ]
-            return self._add_ends(sentences, hypotheses, options.engine_lenpen)
+            return self._add_ends(sentences, hypotheses, lenpen)
         except Exception as error:  # CTranslate2 raises many types
             raise UserError(
-                f"CTranslate2 can't translate with {self.folder} ({one_line(str(error))}): take a "
+                f"CTranslate2 can't translate with {self.folder} ({one_line(str(error))}): give a "
                 "smaller --beam, or export the model again"
             ) from error
 

@@ -1,7 +1,7 @@
 """Checks of an exported CTranslate2 folder, before CTranslate2 reads it.
 
 CTranslate2 trusts the names, shapes and values in ``model.bin``: a forged folder can crash the
-process. So only the form that `export.ctranslate2` writes is loaded.
+process. Therefore only the format that `export.ctranslate2` writes is loaded.
 """
 
 import math
@@ -10,10 +10,10 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from .. import input_files
+from .. import files
 from ..errors import UserError, one_line
 
-AGAIN = "export it again, or give --any-ctranslate2 if you trust it: it can run into memory errors"
+ADVICE = "export it again, or give --any-ctranslate2 if you trust it: it can run into memory errors"
 #: version of model.bin's format, and name and revision of `ctranslate2.specs.TransformerSpec`
 FORMAT = (6, "TransformerSpec", 7)
 #: `struct`'s formats of float32, int8, int16, int32, float16 and bfloat16: CTranslate2's types
@@ -39,21 +39,22 @@ class Variable(NamedTuple):
     value: Any = 1
 
 
-def check(folder: Path) -> None:
+def check_ctranslate2_folder(folder: Path) -> None:
     """Refuse a folder that `export.ctranslate2` has not written.
 
     Raises:
-        UserError: a file differs from the form that the export writes
+        UserError: a file differs from the format that the export writes
     """
     model = folder / "model.bin"
-    config = input_files.read_json(folder / "config.json", advice=AGAIN)
+    config = files.read_json(folder / "config.json", advice=ADVICE)
     if not isinstance(config, dict) or CONFIG | config != CONFIG:
-        raise UserError(f"{folder / 'config.json'} is not {CONFIG}: {AGAIN}")
+        raise UserError(f"{folder / 'config.json'} is not {CONFIG}: {ADVICE}")
     source, target = map(len, read_vocabularies(folder))
-    with input_files.open_regular(model, advice=AGAIN) as file:
+    with files.open_regular(model, advice=ADVICE) as file:
         try:
             variables = read_variables(file)
-            rules = rules_of("encoder", variables, source) | rules_of("decoder", variables, target)
+            rules = build_rules("encoder", variables, source)
+            rules |= build_rules("decoder", variables, target)
             for name in sorted(variables.keys() | rules):
                 variable, (shape, kind, values) = variables[name], rules[name]
                 is_valid = variable.value in values if values else 0 < variable.value < math.inf
@@ -61,8 +62,8 @@ def check(folder: Path) -> None:
                     raise ValueError(f"{name} has {variable}")
         except (LookupError, ValueError, struct.error) as error:
             raise UserError(
-                f"{model} is not as `diet-fairseq export ctranslate2` writes it "
-                f"({one_line(str(error))}): {AGAIN}"
+                f"{model} is not in the format of `diet-fairseq export ctranslate2` "
+                f"({one_line(str(error))}): {ADVICE}"
             ) from error
 
 
@@ -73,12 +74,12 @@ def read_vocabularies(folder: Path) -> tuple[list[str], list[str]]:
     if names not in (["shared_vocabulary.json"], separate):
         raise UserError(
             f"{folder} must have shared_vocabulary.json, or {' and '.join(separate)}, but has "
-            f"{one_line(', '.join(names)) or 'none'}: {AGAIN}"
+            f"{one_line(', '.join(names)) or 'none'}: {ADVICE}"
         )
     vocabularies: list[list[str]] = []
     for name in names:
-        words = input_files.read_json(folder / name, input_files.VOCABULARY, AGAIN)
-        vocabularies.append(input_files.validated(words, list[str], f"{folder / name}: ", AGAIN))
+        words = files.read_json(folder / name, files.MAX_VOCABULARY_BYTES, ADVICE)
+        vocabularies.append(files.validate(words, list[str], f"{folder / name}: ", ADVICE))
     return vocabularies[0], vocabularies[-1]
 
 
@@ -89,40 +90,40 @@ def read_variables(file: BinaryIO) -> dict[str, Variable]:
         LookupError, ValueError, struct.error: the file is of another format, or cut
     """
 
-    def take(form: str) -> tuple[Any, ...]:
+    def unpack(form: str) -> tuple[Any, ...]:
         return struct.unpack(f"<{form}", file.read(struct.calcsize(f"<{form}")))
 
-    def name() -> str:
-        text, end, rest = take(f"{take('H')[0]}s")[0].partition(b"\0")
+    def unpack_string() -> str:
+        text, end, rest = unpack(f"{unpack('H')[0]}s")[0].partition(b"\0")
         if not end or rest:
-            raise ValueError("a name does not end")
+            raise ValueError("a string is not NUL-terminated")
         return str(text.decode())
 
-    if (form := (*take("I"), name(), *take("I"))) != FORMAT:
+    if (form := (*unpack("I"), unpack_string(), *unpack("I"))) != FORMAT:
         raise ValueError(f"its format is {form}")
     arrays: dict[str, Variable] = {}
-    for _ in range(*take("I")):
-        key, shape = name(), take(f"{take('B')[0]}I")
-        number, length = take("BI")
+    for _ in range(*unpack("I")):
+        key, shape = unpack_string(), unpack(f"{unpack('B')[0]}I")
+        number, length = unpack("BI")
         size = math.prod(shape) * struct.calcsize(TYPES[number])
         if key in arrays or length != size or not length:
-            raise ValueError(f"{key} is there twice, or has {length} bytes for the shape {shape}")
-        arrays[key] = Variable(shape, TYPES[number], *(() if shape else take(TYPES[number])))
+            raise ValueError(f"{key} is defined twice, or has {length} bytes for the shape {shape}")
+        arrays[key] = Variable(shape, TYPES[number], *(() if shape else unpack(TYPES[number])))
         file.seek(length if shape else 0, 1)
     variables = dict(arrays)
-    for _ in range(*take("I")):
-        alias, key = name(), name()
+    for _ in range(*unpack("I")):
+        alias, key = unpack_string(), unpack_string()
         for end in ("", "_scale"):  # the scale of a matrix goes with it
             if f"{alias}{end}" in variables:
-                raise ValueError(f"{alias}{end} is there twice")
+                raise ValueError(f"{alias}{end} is defined twice")
             if not end or f"{key}{end}" in arrays:
                 variables[f"{alias}{end}"] = arrays[f"{key}{end}"]
     if file.read(1):
-        raise ValueError("it goes on behind its end")
+        raise ValueError("trailing bytes after the last alias")
     return variables
 
 
-def rules_of(side: str, variables: Mapping[str, Variable], words: int) -> dict[str, Rule]:
+def build_rules(side: str, variables: Mapping[str, Variable], words: int) -> dict[str, Rule]:
     """The rule of every variable of the encoder or decoder, by the sizes in ``variables``.
 
     Raises:

@@ -2,24 +2,23 @@
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
-from ..errors import UserError
-from ..input_files import VOCABULARY, read_bytes
-from ..model_json import ModelDescription
-from .model_files import dictionaries
-
-#: the subwords that a translation may have beyond those of its source (Vaswani et al. 2017, 6.1)
-LONGER = 50
+#: number of subwords by which a translation may exceed its source (Vaswani et al. 2017, 6.1)
+MAX_EXTRA_SUBWORDS = 50
 
 
 @dataclass(frozen=True)
 class Search:
-    """Options of beam search: hypotheses to keep and to return, and the length penalty.
+    """Options of beam search.
 
-    The penalty has an exponent and a formula, "fairseq" or "tensor2tensor".
+    Attributes:
+        beam: number of hypotheses to keep
+        nbest: number of hypotheses to return
+        lenpen: exponent of the length penalty
+        penalty: its formula, "fairseq" or "tensor2tensor" (`ModelDescription.penalty`)
     """
 
     beam: int = 5
@@ -27,12 +26,7 @@ class Search:
     lenpen: float = 1.0
     penalty: str = "fairseq"
 
-    @property
-    def engine_lenpen(self) -> float:
-        """The exponent for an engine's own search: both engines have fairseq's formula alone."""
-        return self.lenpen if self.penalty == "fairseq" else 0
-
-    def best(self, hypotheses: Sequence["Hypothesis"]) -> list["Hypothesis"]:
+    def select_best(self, hypotheses: Sequence["Hypothesis"]) -> list["Hypothesis"]:
         """The ``nbest`` of an engine's hypotheses, best first, with scores by this penalty.
 
         tensor2tensor's penalty divides the log-probabilities here. Its length counts </s>.
@@ -57,95 +51,48 @@ class Hypothesis:
 
 
 class Engine(ABC):
-    """A model in memory; any thread may call it."""
+    """A model in memory; any thread may call it.
 
-    longest: int | None  # limit of subwords in a source sentence, </s> not counted
-    longest_target: int | None  # limit of subwords in a translation, </s> not counted
-    vocabulary: Collection[str]  # the source subwords
+    Attributes:
+        max_source_length: limit of subwords in a source sentence, without </s>; None: no limit
+        max_target_length: limit of subwords in a translation, without </s>; None: no limit
+    """
+
+    max_source_length: int | None
+    max_target_length: int | None
 
     @abstractmethod
     def search(
-        self, sentences: Sequence[Sequence[str]], limit: int, options: Search
+        self, sentences: Sequence[Sequence[str]], max_length: int, beam: int, lenpen: float
     ) -> list[list[Hypothesis]]:
-        """All hypotheses of the beam, of at most ``limit`` subwords without </s>."""
+        """All hypotheses of the beam, of at most ``max_length`` subwords without </s>.
+
+        :param lenpen: exponent of fairseq's length penalty, the only formula of both engines
+        """
 
     def translate(
         self, sentences: Sequence[Sequence[str]], options: Search
     ) -> list[list[Hypothesis]]:
         """The ``nbest`` hypotheses of every sentence, best first, whatever the others are.
 
-        A sentence has at least one subword and at most ``longest``. A subword that is not in the
-        vocabulary is <unk>. A search has one limit of length for a batch. A sentence that exceeded
-        its own limit, which only happens where a model does not end its translations, is searched
-        again with it.
+        A sentence has at least one subword and at most ``max_source_length``. A subword that is not
+        in the vocabulary is <unk>. A search has one limit of length for a batch. A sentence that
+        exceeded its own limit, which only happens if a model does not end its translations, is
+        searched again with it.
         """
-        limits = [len(sentence) + 1 + LONGER for sentence in sentences]  # the source's </s> counts
-        if self.longest_target is not None:
-            limits = [min(limit, self.longest_target) for limit in limits]
+        lenpen = options.lenpen if options.penalty == "fairseq" else 0.0
+        limits = [len(sentence) + 1 + MAX_EXTRA_SUBWORDS for sentence in sentences]  # 1 for </s>
+        if self.max_target_length is not None:
+            limits = [min(limit, self.max_target_length) for limit in limits]
         batch_limit = max(limits)
-        results = self.search(sentences, batch_limit, options)
-        places_by_limit = defaultdict(list)
-        for place, (hypotheses, limit) in enumerate(zip(results, limits, strict=True)):
+        results = self.search(sentences, batch_limit, options.beam, lenpen)
+        indices_by_limit = defaultdict(list)
+        for index, (hypotheses, limit) in enumerate(zip(results, limits, strict=True)):
             if limit < batch_limit and any(hypothesis.steps >= limit for hypothesis in hypotheses):
-                places_by_limit[limit].append(place)
-        for limit, places in places_by_limit.items():
-            shorter = self.search([sentences[place] for place in places], limit, options)
-            for place, hypotheses in zip(places, shorter, strict=True):
-                results[place] = hypotheses
-        return [options.best(hypotheses) for hypotheses in results]
-
-
-def load(
-    descriptions: Sequence[ModelDescription],
-    device: str = "cpu",
-    threads: int | None = None,
-    any_ctranslate2: bool = False,
-) -> Engine:
-    """A model, or several as an ensemble, in memory on a device such as ``cpu`` or ``cuda:0``.
-
-    Args:
-        any_ctranslate2: whether an exported folder is loaded unchecked
-
-    Raises:
-        UserError: a model can't be loaded, or the models don't belong together
-    """
-    first, *others = descriptions
-    for description in others:
-        _check_ensemble(first, description)
-    if first.engine == "fairseq":
-        from .fairseq_engine import FairseqEngine
-
-        return FairseqEngine(descriptions, device, threads)
-    if first.engine == "ctranslate2":
-        from .ctranslate2_engine import CTranslate2Engine
-
-        return CTranslate2Engine(first, device, threads, any_ctranslate2)
-    raise UserError(
-        f"{first.folder} is a model for {first.engine}: load it there, or export the checkpoint "
-        "for here: `diet-fairseq export ctranslate2`"
-    )
-
-
-def _check_ensemble(first: ModelDescription, second: ModelDescription) -> None:
-    """Refuse models that can't translate together."""
-    for description in (first, second):
-        if description.engine != "fairseq":
-            raise UserError(
-                f"an ensemble takes checkpoints of fairseq, but {description.folder} is a model "
-                f"for {description.engine}: translate with it alone"
-            )
-    for name in ("source_lang", "target_lang", "preprocessing", "subwords", "lower"):
-        values = getattr(first, name), getattr(second, name)
-        if values[0] != values[1]:
-            raise UserError(
-                f"an ensemble's models must prepare text alike, but {first.folder} has {name} "
-                f"{values[0]} and {second.folder} {values[1]}: take models of the same data"
-            )
-    files = [[*dictionaries(model), model.subword_model] for model in (first, second)]
-    for paths in zip(*files, strict=True):
-        contents = [path and read_bytes(path, VOCABULARY) for path in paths]
-        if contents[0] != contents[1]:
-            raise UserError(
-                f"an ensemble's models must have one vocabulary, but {paths[0]} and {paths[1]} "
-                "differ: take models of the same data"
-            )
+                indices_by_limit[limit].append(index)
+        for limit, indices in indices_by_limit.items():
+            repeated = [sentences[index] for index in indices]
+            shorter = self.search(repeated, limit, options.beam, lenpen)
+            for index, hypotheses in zip(indices, shorter, strict=True):
+                results[index] = hypotheses
+        return [options.select_best(hypotheses) for hypotheses in results]

@@ -8,19 +8,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import UserError
-from ..text.subwords import check_vocabulary
-from ..text.tokenizer import tokenizers
-from . import engine
-from .engine import Hypothesis, Search
-from .model_files import Pieces, resolve_model
+from .engine import Engine, Hypothesis, Search
+from .model_files import ModelOptions, check_ensemble, resolve_model
+from .model_json import ModelDescription
 
 #: one line, or several
 Lines = TypeVar("Lines", str, list[str])
 #: source subwords in a batch, with padding
 MAX_TOKENS = 4000
-#: source subwords in a sentence where the model has no limit: fairseq's default of
+#: limit of source subwords for models without a limit: fairseq's default of
 #: --max-source-positions, without </s>
-LONGEST = 1023
+MAX_SOURCE_LENGTH = 1023
 
 
 @dataclass(frozen=True)
@@ -35,13 +33,24 @@ class Translation:
 
 
 class TooLong(UserError):
-    """A line exceeds the model's limit of subwords, and may not be cut."""
+    """A line exceeds the model's limit of subwords, and may not be cut.
 
-    def __init__(self, number: int, subwords: int, longest: int) -> None:
+    Attributes:
+        number: number of the line, from 1
+        subwords: its number of subwords
+        max_subwords: the limit
+    """
+
+    def __init__(self, number: int, subwords: int, max_subwords: int) -> None:
         super().__init__(
-            f"line {number} has {subwords:,} subwords, but the model takes {longest:,}"
+            f"line {number} has {subwords:,} subwords, but the model takes {max_subwords:,}"
         )
-        self.number, self.subwords, self.longest = number, subwords, longest
+        self.number, self.subwords, self.max_subwords = number, subwords, max_subwords
+
+    @property
+    def longest(self) -> int:
+        """The name of `max_subwords` in 0.3."""
+        return self.max_subwords
 
 
 class Translator:
@@ -65,14 +74,14 @@ class Translator:
         device: such as "cpu" or "cuda:0"
         threads: number of CPU threads of the process (default: PyTorch's or CTranslate2's choice)
         max_tokens: source subwords in a batch
-        position_temperature: what the logits of attention are divided by (None: as the checkpoint
-            says, which is 1 unless it was trained with another); below 1 for longer inputs
+        position_temperature: number that the logits of attention are divided by, below 1 for longer
+            inputs (default: the checkpoint's, 1)
         any_ctranslate2: load a CTranslate2 folder that ``export ctranslate2`` did not write; a
             forged one can corrupt memory
 
     Attributes:
         source_lang, target_lang: the languages
-        longest: the limit of subwords, beyond which a line is cut
+        max_source_length: limit of subwords, beyond which a line is cut
         search: the default beam and length penalty
 
     Raises:
@@ -94,27 +103,33 @@ class Translator:
         max_tokens: int = MAX_TOKENS,
         any_ctranslate2: bool = False,
     ) -> None:
-        folder, subword_model = (Path(path) if path else None for path in (data, subwords))
-        pieces = Pieces(
-            folder, subword_model, tokenizer, source_lang, target_lang, position_temperature
+        options = ModelOptions(
+            data=Path(data) if data else None,
+            subwords=Path(subwords) if subwords else None,
+            tokenizer=tokenizer,
+            source_lang=source_lang,
+            target_lang=target_lang,
+            position_temperature=position_temperature,
         )
         models = [model] if isinstance(model, str | PathLike) else model
-        descriptions = [resolve_model(Path(path), pieces) for path in models]
+        descriptions = [resolve_model(Path(path), options) for path in models]
         description = descriptions[0]
         self.source_lang, self.target_lang = description.source_lang, description.target_lang
         self.search = Search(
             description.beam, lenpen=description.lenpen, penalty=description.penalty
         )
         self.max_tokens = max_tokens
-        self._source, self._target = tokenizers(description)
-        self._engine = engine.load(descriptions, device, threads, any_ctranslate2)
-        check_vocabulary(
-            self._source.subwords,
-            self._engine.vocabulary,
-            f"{description.data or description.folder} and {description.subword_model}",
-        )
-        limits = (self._engine.longest, description.max_source_length, LONGEST)
-        self.longest: int = min(limit for limit in limits if limit is not None)
+        self._source, self._target = description.tokenizers
+        self._engine = load_engine(descriptions, device, threads, any_ctranslate2)
+        limits = (
+            self._engine.max_source_length, description.max_source_length, MAX_SOURCE_LENGTH
+        )  # fmt: skip
+        self.max_source_length: int = min(limit for limit in limits if limit is not None)
+
+    @property
+    def longest(self) -> int:
+        """The name of `max_source_length` in 0.3."""
+        return self.max_source_length
 
     def translate(
         self,
@@ -191,20 +206,20 @@ class Translator:
     def _parts(self, line: str, number: int, strict: bool) -> list[list[str]]:
         # JSON may hold unpaired surrogates, which subword models reject.
         line = line.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        parts = self._source.split(line, self.longest)
+        parts = self._source.split(line, self.max_source_length)
         if strict and len(parts) > 1:
-            raise TooLong(number, sum(map(len, parts)), self.longest)
+            raise TooLong(number, sum(map(len, parts)), self.max_source_length)
         return parts
 
     def _batches(self, parts: Sequence[Sequence[str]]) -> Iterator[list[int]]:
         """Batches of indices into ``parts``, the longest first, as they take the most memory."""
         batch: list[int] = []
-        for place in sorted(range(len(parts)), key=lambda place: -len(parts[place])):
+        for index in sorted(range(len(parts)), key=lambda index: -len(parts[index])):
             # parts are padded to the length of the first
             if batch and (len(batch) + 1) * (len(parts[batch[0]]) + 1) > self.max_tokens:
                 yield batch
                 batch = []
-            batch.append(place)
+            batch.append(index)
         if batch:
             yield batch
 
@@ -215,3 +230,38 @@ class Translator:
         texts = [self._target.decode(hypothesis.tokens) for hypothesis in ranked]
         score = sum(hypothesis.score for hypothesis in ranked) / max(1, len(ranked))
         return Translation(" ".join(filter(None, texts)), score)
+
+
+def load_engine(
+    descriptions: Sequence[ModelDescription],
+    device: str = "cpu",
+    threads: int | None = None,
+    any_ctranslate2: bool = False,
+) -> Engine:
+    """A model, or several as an ensemble, in memory on a device such as ``cpu`` or ``cuda:0``.
+
+    Only fairseq's checkpoints import PyTorch and fairseq.
+
+    Args:
+        any_ctranslate2: whether an exported folder is loaded unchecked
+
+    Raises:
+        UserError: a model can't be loaded, or the models don't belong together
+    """
+    first, *others = descriptions
+    for description in others:
+        check_ensemble(first, description)
+    if first.engine == "fairseq":
+        from .fairseq_engine import FairseqEngine, find_device
+        from .loading import load_model
+
+        torch_device = find_device(device)
+        return FairseqEngine([load_model(model) for model in descriptions], torch_device, threads)
+    if first.engine == "ctranslate2":
+        from .ctranslate2_engine import CTranslate2Engine
+
+        return CTranslate2Engine(first, device, threads, any_ctranslate2)
+    raise UserError(
+        f"{first.folder} is a model for {first.engine}: load it there, or export the checkpoint "
+        "for here: `diet-fairseq export ctranslate2`"
+    )

@@ -29,13 +29,13 @@ from training import (
     in_locked_folder,
     load,
     run,
+    run_command,
     training_arguments,
 )
 from transformers import AutoModelForQuestionAnswering, DataCollatorWithPadding, Trainer, set_seed
 
-from diet_fairseq.atomic import atomic_file
 from diet_fairseq.errors import UserError, exit_with_one_line
-from diet_fairseq.input_files import read_json
+from diet_fairseq.files import atomic_file, read_json
 
 #: one of so many contexts is held out of training
 HELD_OUT = 20
@@ -331,8 +331,7 @@ def main() -> None:
     source.add_argument("--text", help="a text that holds the answer")
     source.add_argument("--file", type=Path, help="a file with the text")
     command.add_argument("--best", type=int, default=1, help="number of answers (%(default)s)")
-    args = parser.parse_args()
-    args.run(args)
+    run_command(parser, commands.choices)
 
 
 if __name__ == "__main__":

@@ -18,9 +18,17 @@ TRAINING = ("size", "objective", "length", "positions", "updates", "batch", "lea
             "optimizer", "weight_decay", "clip_norm", "options")
 
 
+# Label of a pretraining -> its scheme.
+SCHEMES = {
+    label: model.split()[0].partition("_")[2] for label, model in config["models"].items() if isinstance(model, str)
+}
+check_schemes({f"config.models.{label}": scheme for label, scheme in SCHEMES.items()}, translation=False)
+
+
 def run_name(label, seed):
     """The name of a pretraining's folder: other settings give another one."""
     settings = settings_of(*DATA, *TRAINING) | {"model": config["models"][label], "seed": seed}
+    settings |= user_code(SCHEMES[label])
     return f"{label}-s{seed}-{digest(settings)}"
 
 

@@ -27,6 +27,7 @@ from training import (
     in_locked_folder,
     load,
     run,
+    run_command,
     start_from_pooler,
     training_arguments,
 )
@@ -39,7 +40,7 @@ from transformers import (
 )
 
 from diet_fairseq.errors import UserError, exit_with_one_line
-from diet_fairseq.input_files import read_object, validated
+from diet_fairseq.files import read_json_object, validate
 from diet_fairseq.text.lines import read_lines, write_lines
 
 TASKS = Path(__file__).with_name("tasks.yaml")
@@ -95,7 +96,7 @@ def read_task(name: str) -> Task:
             f"--task {name} must be one of {', '.join(content)}, or a file that ends in .yaml"
         )
     task = {**(content if is_file else content[name]), "name": Path(name).stem}
-    return validated(task, Task, f"--task {name}: ", "tasks.yaml explains the keys")
+    return validate(task, Task, f"--task {name}: ", "tasks.yaml explains the keys")
 
 
 def find_file(data: Path, name: str) -> Path:
@@ -223,7 +224,7 @@ def train(args: Namespace) -> None:
 
 
 def predict(args: Namespace) -> None:
-    task = read_object(args.model / TASK, Task, advice=f"give RUN/{MODEL} that `train` wrote")
+    task = read_json_object(args.model / TASK, Task, advice=f"give RUN/{MODEL} that `train` wrote")
     text = args.text or task.text
     if len(text) != len(task.text):
         raise UserError(
@@ -280,8 +281,7 @@ def main() -> None:
     command.add_argument("--text", nargs="+", metavar="COLUMN", help="in --tsv (the task's)")
     command.add_argument("--out", type=Path, required=True, help="folder; with --tsv a file")
     command.add_argument("--batch", type=int, default=64, help="(%(default)s)")
-    args = parser.parse_args()
-    args.run(args)
+    run_command(parser, commands.choices)
 
 
 if __name__ == "__main__":

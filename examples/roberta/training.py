@@ -5,7 +5,7 @@ import resource
 import shutil
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import wraps
 from pathlib import Path
@@ -22,8 +22,9 @@ from safetensors import safe_open
 from transformers import AutoTokenizer, Trainer, TrainerCallback, TrainingArguments
 from transformers.utils import logging
 
-from diet_fairseq.atomic import atomic_file
+from diet_fairseq.config import import_user_dir
 from diet_fairseq.errors import UserError
+from diet_fairseq.files import atomic_file
 
 if not sys.stderr.isatty():
     datasets.disable_progress_bars()
@@ -68,6 +69,18 @@ def add_training_arguments(parser: ArgumentParser) -> None:
     add("--evaluate-every", type=int, default=0, help="updates, besides epochs (epochs only)")
     add("--group-by-length", action="store_true", help="batches of samples of similar lengths")
     add("--bf16", action="store_true", help="train in bfloat16")
+
+
+def run_command(parser: ArgumentParser, commands: Mapping[str, ArgumentParser]) -> None:
+    """Parse the arguments, import the package of ``--user-dir``, and run the command."""
+    for command in commands.values():
+        command.add_argument(
+            "--user-dir", type=Path, metavar="DIR", help="package of the model's position scheme"
+        )
+    args = parser.parse_args()
+    if args.user_dir:
+        import_user_dir(args.user_dir)
+    args.run(args)
 
 
 def load(kind: Any, folder: Path, **options: Any) -> tuple[Any, Any]:

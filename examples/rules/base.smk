@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import sys
+from functools import cache
 from pathlib import Path
 
 import yaml
@@ -16,7 +17,9 @@ from snakemake.utils import min_version, validate
 min_version("9.27")
 
 EXAMPLES = Path(str(workflow.current_basedir)).parent
-PLUGIN = importlib.util.find_spec("diet_fairseq").submodule_search_locations[0]  # --user-dir
+PLUGIN = importlib.util.find_spec("diet_fairseq").submodule_search_locations[0]
+# A package of one's own imports the plugin itself.
+USER_DIR = f"--user-dir {shlex.quote(str(config.get('user_dir') or PLUGIN))}"
 
 # Commands come from the environment that Snakemake runs in, on a cluster's nodes, too.
 shell.executable("bash")
@@ -72,6 +75,46 @@ def check_config(schema):
         raise WorkflowError(f"{key}: {fault.message}{advice}") from None
 
 
+@cache
+def position_schemes():
+    """Position schemes by name, with those that user_dir registers."""
+    from diet_fairseq.errors import UserError
+    from diet_fairseq.positions import SCHEMES
+    from diet_fairseq.config import import_user_dir
+
+    if config["user_dir"]:
+        try:
+            import_user_dir(Path(config["user_dir"]))
+        except UserError as error:
+            raise WorkflowError(f"config.user_dir: {error}") from None
+    return SCHEMES
+
+
+def check_schemes(names, translation):
+    """Refuse a scheme that is not registered; ``names`` has the scheme of each key of the config.
+
+    Every job reads the rules anew: there the import of PyTorch would take seconds for nothing.
+    """
+    if not workflow.is_main_process:
+        return
+    known = ["stock"] if translation else []
+    known += [name for name, scheme in position_schemes().items() if not (translation and scheme.compressed)]
+    for key, name in names.items():
+        if name not in known:
+            raise WorkflowError(
+                f"{key} must name one of the schemes {', '.join(known)}, but names {name}: correct it, or set "
+                "user_dir to the package that registers it"
+            )
+
+
+def user_code(scheme):
+    """A digest of user_dir's code, which shapes a model with this scheme; of the package's schemes nothing."""
+    folder = Path(config["user_dir"] or PLUGIN).resolve()
+    if not config["user_dir"] or scheme == "stock" or position_schemes()[scheme].__module__.split(".")[0] != folder.name:
+        return {}
+    return {"user_dir": digest([path.read_text(encoding="utf-8") for path in sorted(folder.rglob("*.py"))])}
+
+
 def batch_options(option, capacity):
     """The same batch on any number of GPUs: what exceeds their capacity is accumulated."""
 
@@ -107,7 +150,7 @@ CHECK_TEXT = (
 )
 WITH_GPUS = script("scripts/with_gpus.py") + "{resources.gpu} "
 FAIRSEQ_TRAIN = (
-    WITH_GPUS + f"fairseq-train {{input.data:q}} --user-dir {shlex.quote(PLUGIN)}"
+    WITH_GPUS + f"fairseq-train {{input.data:q}} {USER_DIR}"
     " {params.options} {params.batch} --save-dir {params.folder:q} --log-format json"
     " --log-interval 100 --log-file {params.folder:q}/train.log > {log:q} 2>&1"
 )

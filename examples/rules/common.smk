@@ -13,6 +13,9 @@ TRAIN = config["train"] if isinstance(config["train"], list) else [config["train
 SCHEMES = config["schemes"]
 if isinstance(SCHEMES, list):
     SCHEMES = {scheme: scheme for scheme in SCHEMES}
+# Label -> scheme, and its options of fairseq-train.
+NAMES = {label: scheme.partition(" ")[0] for label, scheme in SCHEMES.items()}
+check_schemes({f"config.schemes.{label}": name for label, name in NAMES.items()}, translation=True)
 
 # Keys that shape the trained model, besides scheme, size and seed.
 DATA = ("languages", "train", "valid", "max_words", "max_characters", "max_ratio", "subwords", "vocabulary")
@@ -30,7 +33,7 @@ class Run(NamedTuple):
     def name(self):
         """The name of its folder: other settings give another one."""
         settings = settings_of(*DATA, *TRAINING) | {"scheme": SCHEMES[self.label]}
-        settings |= {"size": self.size, "seed": self.seed}
+        settings |= {"size": self.size, "seed": self.seed} | user_code(NAMES[self.label])
         return f"{self.label}-{self.size}-s{self.seed}-{digest(settings)}"
 
 

@@ -19,7 +19,7 @@ rule generate:
         WITH_GPUS + script("scripts/generate.py")
         + "{input.data:q} --checkpoints {input.checkpoints:q} --source {input.source:q} --output {output:q}"
         " --beam {params.beam:q} --length-penalty {params.length_penalty:q} --penalty {params.penalty:q}"
-        " > {log:q} 2>&1"
+        f" {USER_DIR} > {{log:q}} 2>&1"
 
 
 rule translate:
@@ -35,7 +35,7 @@ rule translate:
     log:
         f"{FOLDER}/{{model}}/input-{{name}}.log",
     shell:
-        "diet-fairseq translate {input.checkpoints:q} {input.text:q} --beam {params.beam:q}"
+        f"diet-fairseq translate {{input.checkpoints:q}} {{input.text:q}} {USER_DIR} --beam {{params.beam:q}}"
         " --length-penalty {params.length_penalty:q} > {output:q}.tmp 2> {log:q}; mv {output:q}.tmp {output:q}"
 
 

@@ -80,11 +80,10 @@ SCHEME_OPTIONS = {
 def training_options(wildcards):
     """Every option that changes what is learnt, but for the batch; a scheme's own are last and win."""
     run = RUNS[wildcards.run]
-    scheme = SCHEMES[run.label].partition(" ")[0]
     dropout = "" if config["dropout"] is None else f"--dropout {config['dropout']}"
     return (
         f"--source-lang {SOURCE} --target-lang {TARGET}"
-        f" {architecture(scheme, run.size)} --share-all-embeddings --seed {run.seed} {dropout}"
+        f" {architecture(NAMES[run.label], run.size)} --share-all-embeddings --seed {run.seed} {dropout}"
         " --optimizer fused_adamw --adam-betas '(0.9, 0.98)' --adam-eps 1e-9"
         f" --lr {config['learning_rate']} --lr-scheduler inverse_sqrt --warmup-updates {config['warmup']}"
         " --criterion fused_label_smoothed_cross_entropy --label-smoothing 0.1"

@@ -48,7 +48,6 @@ def test_a_sentence_of_padding_changes_no_output_and_no_gradient(case, backend):
 
 MUTANTS: mutants.Table = [
     (check_nothing_but_padding, mutants.padding_that_no_query_sees, "diet_abs-roberta"),
-    (check_nothing_but_padding, mutants.padding_that_no_query_sees, "diet_rel"),
 ]
 
 

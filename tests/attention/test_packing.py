@@ -104,7 +104,6 @@ def test_states_between_layers_are_collected_on_request_only(family):
 
 MUTANTS: mutants.Table = [
     (check_packing, mutants.tokens_unpacked_to_the_front, "sinusoidal"),
-    (check_packing, mutants.tokens_unpacked_to_the_front, "diet_rel-roberta"),
     (check_packing, mutants.tokens_packed_without_gradient, "none"),
 ]
 

@@ -9,10 +9,10 @@ from fairseq import checkpoint_utils
 
 from diet_fairseq import Translator
 from diet_fairseq.attention.backends import BACKENDS, AttentionCall
+from diet_fairseq.cli import main
 from diet_fairseq.errors import UserError
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.scores import Offsets
-from diet_fairseq_cli import main
 from tests.support import mutants, tiny
 from tests.support.attentions import attentions
 from tests.support.tiny import TOLERANCE, Case
@@ -80,7 +80,7 @@ def check_kernels(case):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(offsets_module, "kernels_fit", lambda *_: True)
         patch.setattr(offsets_module, "attend", lambda *x: (calls.append(x) or x[0], None))
-        BACKENDS["offsets"](AttentionCall(q, q, q, (Offsets(line, layout),), (), layout, 0.0, LOW))
+        BACKENDS["offsets"](AttentionCall(q, q, q, (Offsets(line),), (), layout, 0.0, LOW))
     close(calls[0][0], q / LOW)
     close(calls[0][3], line / LOW)
 
@@ -178,12 +178,12 @@ def test_checkpoints_of_earlier_versions_take_a_temperature(folder, tmp_path):
     languages = {"source_lang": "en", "target_lang": "de"}
     translator = Translator(tmp_path / "old.pt", **places, **languages, position_temperature=LOW)
     [model] = translator._engine.models
-    assert model.encoder.placement.config.temperature == LOW
+    assert model.encoder.stack_config.positions.temperature == LOW
     overrides = {"data": str(folder), "position_temperature": 0.25}  # of --model-overrides
     [model], _, _ = checkpoint_utils.load_model_ensemble_and_task(
         [str(tmp_path / "old.pt")], arg_overrides=overrides
     )
-    assert model.decoder.placement.config.temperature == 0.25
+    assert model.decoder.stack_config.positions.temperature == 0.25
 
 
 def test_commands_take_a_temperature_for_checkpoints_alone(folder, tmp_path):
@@ -212,7 +212,6 @@ def test_fairseq_s_own_models_have_no_temperature(tmp_path):
 
 MUTANTS: mutants.Table = [
     (check_weights, mutants.logits_that_are_not_divided, "diet_rel"),
-    (check_backends, mutants.fused_attention_without_a_temperature, "none"),
     (check_backends, mutants.a_temperature_of_queries_alone, "t5"),
     (check_training, mutants.a_temperature_in_training, "diet_rel"),
     (check_kernels, mutants.a_temperature_of_queries_alone, "t5"),

@@ -3,7 +3,6 @@
 import csv
 import logging
 import os
-from argparse import Namespace
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,14 +10,16 @@ import pytest
 import torch
 from sacrebleu.metrics import BLEU, CHRF
 
+from diet_fairseq.cli import main
 from diet_fairseq.errors import UserError
-from diet_fairseq.look import lengths, loaded_model, masked_words, translations
+from diet_fairseq.look import lengths, masked_words, translations
 from diet_fairseq.look.lengths import Curve
-from diet_fairseq.model_json import ModelDescription
+from diet_fairseq.look.windows import read_ids
 from diet_fairseq.text.lines import read_pairs
-from diet_fairseq.translate import model_files
+from diet_fairseq.translate.loading import LoadedModel, load_transformer
+from diet_fairseq.translate.model_files import ModelOptions, resolve_model
+from diet_fairseq.translate.model_json import ModelDescription
 from diet_fairseq.translate.translator import Translator
-from diet_fairseq_cli import main
 from tests.support import electra, hugging, translating
 
 LENGTHS = [8, 16, 32]
@@ -69,16 +70,14 @@ def out_of_encoders(encoders, text, tmp_path_factory):
 
 
 def load(path):
-    return loaded_model.load(
-        model_files.resolve_model(path, model_files.Pieces(), translates=False)
-    )
+    return load_transformer(path, ModelOptions())
 
 
 @torch.no_grad()
 def test_losses_are_those_of_each_window_read_by_itself(encoders, text, out_of_encoders):
     """An oracle that knows neither batches nor sums."""
     model = load(encoders[0])
-    stream = loaded_model.read_ids(model, text, 700, line_ends=True)
+    stream = read_ids(model, text, 700, line_ends=True)
     hidden = masked_words.draw_mask(stream, model.task.source_dictionary.eos())
     mine = [row for row in rows_of(out_of_encoders) if row["positions"] == "encoder: diet_rel"]
     assert [int(row["length"]) for row in mine] == LENGTHS
@@ -98,7 +97,7 @@ def test_losses_are_those_of_each_window_read_by_itself(encoders, text, out_of_e
 
 
 def test_all_lengths_and_checkpoints_predict_the_same_words(encoders, text):
-    streams = [loaded_model.read_ids(load(path), text, 700, line_ends=True) for path in encoders]
+    streams = [read_ids(load(path), text, 700, line_ends=True) for path in encoders]
     assert torch.equal(*streams)
     mask, second = (masked_words.draw_mask(stream, 2) for stream in streams)
     assert torch.equal(mask, second)
@@ -155,7 +154,7 @@ def test_bleu_and_chrf_are_those_of_the_lines_in_each_bin(models, pairs, tmp_pat
     call(*models, "--text", source, "--reference", target, "--lengths", 6, 11, "--out",
          tmp_path / "out", "--beam", 1)  # fmt: skip
     lines = [pair for pair in read_pairs(source, target) if pair[0]]
-    about = model_files.resolve_model(models[0])
+    about = resolve_model(models[0])
     sizes = translations.source_lengths(about, lines)
     mine = [
         row for row in rows_of(tmp_path / "out") if row["positions"].startswith("encoder: diet")
@@ -176,10 +175,10 @@ def test_bleu_and_chrf_are_those_of_the_lines_in_each_bin(models, pairs, tmp_pat
 
 
 def test_bins_are_those_that_have_sentences():
-    bins = translations.bins([3, 41, 25, 9], [10, 20, 30])
+    bins = translations.length_bins([3, 41, 25, 9], [10, 20, 30])
     assert bins == {"1-10": [0, 3], "21-30": [2], "31-41": [1]}
-    assert translations.bins([3], [10, 20]) == {"1-10": [0]}
-    assert translations.bins([], [10, 20]) == {}
+    assert translations.length_bins([3], [10, 20]) == {"1-10": [0]}
+    assert translations.length_bins([], [10, 20]) == {}
 
 
 # --- what it refuses -----------------------------------------------------------------------------
@@ -214,10 +213,9 @@ def test_extrapolate_refuses_unusable_input_in_one_line(encoders, models, text, 
 
 def test_an_electra_predicts_no_words(text):
     about = ModelDescription("fairseq", "", "", Path(), Path("checkpoint.pt"))
-    config = Namespace(arch="electra_t5")
-    model = loaded_model.LoadedModel(about, electra.build("electra_t5"), config, electra.TASK)
+    model = LoadedModel(about, electra.build("electra_t5"), None, electra.TASK)
     with pytest.raises(UserError, match=r"^checkpoint.pt predicts no masked words: give a model"):
-        masked_words.measure(model, text, LENGTHS, 100)
+        masked_words.measure_masked_words(model, text, LENGTHS, 100)
 
 
 def test_a_hostile_checkpoint_is_refused_and_not_run(encoders, text, tmp_path):

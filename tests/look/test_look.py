@@ -11,13 +11,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from diet_fairseq.cli import main
 from diet_fairseq.errors import UserError
-from diet_fairseq.look import loaded_model, measures, report, tables
+from diet_fairseq.look import measures, report, tables
 from diet_fairseq.look.report import Analysis, Item, render
 from diet_fairseq.look.scores import look
-from diet_fairseq.model_json import ModelDescription
-from diet_fairseq.translate.model_files import NONE, Pieces, resolve_model
-from diet_fairseq_cli import main
+from diet_fairseq.look.windows import read_ids, read_windows, window_length
+from diet_fairseq.translate.loading import LoadedModel, load_transformer
+from diet_fairseq.translate.model_files import NO_SUBWORDS, ModelOptions
+from diet_fairseq.translate.model_json import ModelDescription
 from tests.support import browser, hugging, tiny
 from tests.support.tiny import Case
 
@@ -28,15 +30,15 @@ class Task(tiny.Task):
     cfg = Namespace()
 
 
-def loaded(model) -> loaded_model.LoadedModel:
+def loaded(model) -> LoadedModel:
     """A tiny model as if it had been read from a checkpoint."""
     about = ModelDescription("fairseq", "", "", Path(), Path("checkpoint.pt"))
-    return loaded_model.LoadedModel(about, model, Namespace(), Task)
+    return LoadedModel(about, model, Namespace(model=Namespace()), Task)
 
 
 def scores_of(model):
     analysed = loaded(model)
-    return analysed, look(analysed, loaded_model.read_windows(analysed, LENGTH))
+    return analysed, look(analysed, read_windows(analysed, LENGTH))
 
 
 def case_named(name):
@@ -66,20 +68,21 @@ def test_logits_are_those_that_the_model_attends_by(case):
     forward = type(attention).forward
 
     def with_weights(module, *args, **options):
-        options["need_weights"] = options["need_head_weights"] = True
-        out, head_weights = forward(module, *args, **options)
-        weights.append(head_weights)  # (H, B, Tq, Tk)
+        out, head_weights = forward(module, *args[:4], need_weights=True)
+        weights.append(head_weights)  # (B, H, Tq, Tk)
         return out, head_weights
 
     attention.forward = with_weights.__get__(attention)
     try:
-        stack(loaded_model.read_windows(model, LENGTH), src_lengths=None)
+        stack(read_windows(model, LENGTH), src_lengths=None)
     finally:
         del attention.forward
     first = scores.logits[0]
     assert (first.place, first.layer) == ("encoder", 1)
     torch.testing.assert_close(
-        first.columns["entropy"], measures.entropy(weights[0]).mean(1), **tiny.TOLERANCE
+        first.columns["entropy"],
+        measures.entropy(weights[0].transpose(0, 1)).mean(1),
+        **tiny.TOLERANCE,
     )
 
 
@@ -245,15 +248,14 @@ def test_names_in_a_checkpoint_are_text_and_no_markup():
 
 
 def test_special_tokens_in_a_text_are_unknown_words(encoder, tmp_path):
-    about = resolve_model(encoder, Pieces(subwords=NONE), translates=False)
-    model = loaded_model.load(about)
+    model = load_transformer(encoder, ModelOptions(subwords=NO_SUBWORDS))
     words = model.task.source_dictionary
     known = words.symbols[words.nspecial :][:4]
     texts = []
     for word in ("<pad>", "</s>", "nosuch"):
         texts.append(tmp_path / word.strip("</>"))
         texts[-1].write_text(" ".join(3 * [*known, word, *known]))
-    pad, end, unknown = (loaded_model.read_ids(model, text, 99) for text in texts)
+    pad, end, unknown = (read_ids(model, text, 99) for text in texts)
     assert torch.equal(pad, unknown)
     assert torch.equal(end, unknown)
     assert words.unk() in unknown
@@ -282,9 +284,9 @@ def test_look_refuses_unusable_input_in_one_line(encoder, text, tmp_path):
 def test_a_window_is_no_longer_than_the_shortest_table_of_positions():
     names = ("diet_rel-roberta", "diet_abs-roberta")
     models = [loaded(tiny.model_of(case_named(name))) for name in names]
-    assert loaded_model.window_length(models[:1], 40) == 40
-    assert loaded_model.window_length(models[:1], None) == 128
-    assert loaded_model.window_length(models, 40) == tiny.LIMIT
+    assert window_length(models[:1], 40) == 40
+    assert window_length(models[:1], None) == 128
+    assert window_length(models, 40) == tiny.LIMIT
 
 
 def test_a_folder_of_other_files_is_not_replaced(encoder, tmp_path):

@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from diet_fairseq.look import figures, loaded_model, measures, tables
+from diet_fairseq.look import figures, measures, tables
 from diet_fairseq.look.lengths import Curve, markdown
 from diet_fairseq.look.scores import ModelScores, PositionScore, look, statistics
+from diet_fairseq.look.windows import read_windows
 from tests.look.test_look import loaded, scores_of
 from tests.support import tiny
 from tests.support.tiny import Case
@@ -25,7 +26,7 @@ def test_logits_of_stock_models_are_scaled(family):
         lambda _, args, kwargs: queries.append(kwargs["query"]), with_kwargs=True
     )
     with torch.enable_grad():
-        stack(loaded_model.read_windows(model, 12), src_lengths=torch.full((8,), 12))
+        stack(read_windows(model, 12), src_lengths=torch.full((8,), 12))
     hook.remove()
     [query] = queries
     q, k = (

@@ -244,7 +244,6 @@ def test_segments_are_by_default_where_diet_has_them():
 
 MUTANTS: mutants.Table = [
     (check_segments, mutants.segments_that_get_lost, "diet_rel-bert"),
-    (check_segments, mutants.segments_that_get_lost, "t5-bert"),
     (check_heads, mutants.heads_that_read_column_0, "t5-roberta"),
 ]
 

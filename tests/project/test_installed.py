@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SHIPPED = ("diet_fairseq", "diet_fairseq_cli.py", "setup.py", "pyproject.toml", "README.md",
+SHIPPED = ("diet_fairseq", "setup.py", "pyproject.toml", "README.md",
            "LICENSE", "MANIFEST.in")  # fmt: skip
 pytestmark = pytest.mark.slow
 
@@ -71,7 +71,7 @@ def test_help_is_printed(call):
 
 def test_the_package_is_the_wheel_s(call, environment):
     program = (
-        "import diet_fairseq, diet_fairseq_cli as cli; print(diet_fairseq.__file__, cli.__file__)"
+        "import diet_fairseq, diet_fairseq.cli as cli; print(diet_fairseq.__file__, cli.__file__)"
     )
     paths = call("-c", program, program="python").split()[-2:]
     assert all(environment in Path(path).parents for path in paths)
@@ -80,7 +80,7 @@ def test_the_package_is_the_wheel_s(call, environment):
 @pytest.mark.parametrize(
     ("name", "line"),
     [
-        ("patches", "ours    fairseq.trainer:Trainer.__init__"),
+        ("patches", "plugin         fairseq.trainer:Trainer.__init__"),
         ("schemes", "    --arch bert_diet_abs_lin[_tiny|_small|_base|_large]"),
     ],
 )

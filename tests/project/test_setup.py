@@ -1,6 +1,5 @@
 """Set-up names a missing requirement before it starts, and the packages are complete."""
 
-import importlib.util
 import os
 import re
 import shutil
@@ -234,7 +233,7 @@ def test_wheel_and_sdist_hold_what_they_need(built):
     (wheel,) = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         shipped = set(archive.namelist())
-    package = {name for name in names if name.startswith(("diet_fairseq/", "diet_fairseq_cli."))}
+    package = {name for name in names if name.startswith("diet_fairseq/")}
     assert {name for name in shipped if ".dist-info/" not in name} == package
     assert any(name.endswith("/LICENSE") for name in shipped)
 
@@ -242,37 +241,6 @@ def test_wheel_and_sdist_hold_what_they_need(built):
     with tarfile.open(sdist) as archive:
         held = {name.partition("/")[2] for name in archive.getnames()}
     assert names - held <= {".gitignore"}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("before", ["", "import diet_fairseq"])
-def test_installed_package_is_found_from_any_folder(built, tmp_path, before):
-    """fairseq looks for a bare --user-dir beside itself, so the two are put side by side."""
-    folder, _ = built
-    (wheel,) = folder.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(tmp_path / "site")
-    fairseq = Path(importlib.util.find_spec("fairseq").origin).parent
-    skip = shutil.ignore_patterns("examples", "__pycache__")
-    shutil.copytree(fairseq, tmp_path / "site/fairseq", ignore=skip)
-
-    program = f"""{before}
-from argparse import Namespace
-from fairseq import models, utils
-utils.import_user_module(Namespace(user_dir="diet_fairseq"))
-import diet_fairseq
-assert "transformer_diet_rel" in models.ARCH_MODEL_REGISTRY
-print(diet_fairseq.__file__)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path / "site")},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "site").resolve() in Path(done.stdout.split()[-1]).resolve().parents
 
 
 def test_the_oldest_pytorch_is_one_that_the_tests_run_with():

@@ -21,6 +21,7 @@ from tests.support.pages import (
     run_blocks,
     section_of,
     text_of,
+    write_own_scheme,
 )
 from tests.support.texts import corpus, sentences, write
 
@@ -114,9 +115,7 @@ def test_from_a_fairseq_checkpoint_to_other_positions(folder):
 @pytest.mark.slow
 def test_from_an_idea_to_a_new_scheme(folder):
     section = section_of(GUIDE, OWN_SCHEME)
-    [path] = re.findall(r"The file `(\S+)`", section)
-    (folder / path).parent.mkdir()
-    (folder / path).write_text(first_block(section, "python"))
+    write_own_scheme(folder)
     listed, _ = run_blocks(marked_blocks(section, SMALLER), folder)
     assert "turn: q and k are turned pair by pair" in listed
 

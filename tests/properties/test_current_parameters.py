@@ -119,7 +119,6 @@ def test_an_ensemble_under_vmap_reads_as_its_models_do(case):
 
 MUTANTS: mutants.Table = [
     (check_changes, mutants.terms_remembered_until_a_change_is_counted, "diet_rel"),
-    (check_changes, mutants.terms_remembered_until_a_change_is_counted, "tupe_a-roberta"),
 ]
 
 

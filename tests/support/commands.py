@@ -28,9 +28,10 @@ PLUGIN = ("--user-dir", str(Path(__file__).parents[2] / "diet_fairseq"))
 COMMANDS = ("preprocess", "train", "generate", "interactive", "validate", "eval_lm")
 
 _processes = multiprocessing.get_context("forkserver")
-# PyTorch imports the last two with the first optimizer, which takes longer than a tiny training.
+# PyTorch imports these two with the first optimizer, which takes longer than a tiny training.
+_OF_TRAINING = ("torch._dynamo", "torch.distributed.fsdp")
 _processes.set_forkserver_preload(
-    [*(f"fairseq_cli.{name}" for name in COMMANDS), "torch._dynamo", "torch.distributed.fsdp"]
+    [*(f"fairseq_cli.{name}" for name in COMMANDS), *_OF_TRAINING, "snakemake.cli"]
 )
 
 

@@ -74,6 +74,15 @@ def first_block(text: str, language: str) -> str:
     return next(block for name, block in BLOCK.findall(text) if name == language)
 
 
+def write_own_scheme(folder: Path) -> Path:
+    """Write the scheme of CONTRIBUTING.md, a package; its folder."""
+    section = section_of("CONTRIBUTING.md", "A new scheme is one file")
+    [path] = re.findall(r"The file `(\S+)`", section)
+    (folder / path).parent.mkdir()
+    (folder / path).write_text(first_block(section, "python"))
+    return (folder / path).parent
+
+
 def environment() -> dict[str, str]:
     """Variables of a shell whose programs are those of this environment."""
     path = f"{sysconfig.get_path('scripts')}:{os.environ['PATH']}"

@@ -11,10 +11,9 @@ import pytest
 
 pytest.importorskip("ctranslate2")
 from diet_fairseq import Translator
+from diet_fairseq.cli import main
 from diet_fairseq.errors import UserError
-from diet_fairseq.translate import ctranslate2_files
-from diet_fairseq.translate.ctranslate2_files import TYPES
-from diet_fairseq_cli import main
+from diet_fairseq.translate.ctranslate2_files import TYPES, check_ctranslate2_folder
 from tests.support.hostile import attempt
 from tests.support.translating import untrained
 
@@ -185,7 +184,7 @@ def test_a_forged_model_is_refused_and_ends_no_process(exported, tmp_path, forge
     assert outcome.fault is None
     assert outcome.status == 1
     last = outcome.err.splitlines()[-1]
-    assert last.startswith(f"error: {folder / 'model.bin'} is not as `diet-fairseq export ctrans")
+    assert last.startswith(f"error: {folder / 'model.bin'} is not in the format of `diet-fairseq")
     assert fault in last
     assert last.endswith("it can run into memory errors")
 
@@ -243,7 +242,7 @@ def test_every_export_is_loaded(tmp_path, scheme, capsys):
 
 def test_forged_rotary_positions_are_refused(tmp_path):
     out = export(tmp_path / "run", "rope", "--encoder-layers=2")
-    ctranslate2_files.check(out)
+    check_ctranslate2_folder(out)
     for change, fault in (
         (number("decoder/layer_0/self_attention/rotary_dim", 64), "rotary_dim"),
         (number("decoder/layer_0/self_attention/rotary_base", 0), "rotary_base"),
@@ -253,7 +252,7 @@ def test_forged_rotary_positions_are_refused(tmp_path):
         shutil.copytree(out, folder, dirs_exist_ok=True)
         forge(folder, change)
         with pytest.raises(UserError, match=fault):
-            ctranslate2_files.check(folder)
+            check_ctranslate2_folder(folder)
 
 
 def test_a_failure_while_translating_is_named(exported):

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from diet_fairseq_cli import main
+from diet_fairseq.cli import main
 from tests.support import hostile
 from tests.support.translating import untrained
 

@@ -3,14 +3,14 @@
 import pytest
 import torch
 
+from diet_fairseq.cli import main
 from diet_fairseq.errors import UserError
-from diet_fairseq.model_json import ModelDescription
-from diet_fairseq.translate import engine
-from diet_fairseq.translate.model_files import NONE, Pieces, resolve_model
-from diet_fairseq_cli import main
+from diet_fairseq.translate.model_files import NO_SUBWORDS, ModelOptions, resolve_model
+from diet_fairseq.translate.model_json import ModelDescription
+from diet_fairseq.translate.translator import load_engine
 from tests.support.translating import untrained, words_only
 
-NOTHING = Pieces()
+NOTHING = ModelOptions()
 
 
 def save(path, task):
@@ -51,32 +51,32 @@ def test_a_checkpoint_alone_takes_the_given_files(checkpoint):
     folder = checkpoint.parent
     codes = folder / "codes"
     codes.write_text("#version: 0.2\na b</w>\n")
-    description = resolve_model(checkpoint, Pieces(folder / "data", codes, "moses"))
+    description = resolve_model(checkpoint, ModelOptions(folder / "data", codes, "moses"))
     assert description == ModelDescription(
         "fairseq", "en", "de", folder, checkpoint, folder / "data", "subword_nmt", codes, "moses"
     )
     (folder / "spm").write_bytes(b"\x0a\0")
     assert (
-        resolve_model(checkpoint, Pieces(folder / "data", folder / "spm")).subwords
+        resolve_model(checkpoint, ModelOptions(folder / "data", folder / "spm")).subwords
         == "sentencepiece"
     )
 
 
 def test_missing_files_and_languages_are_named(checkpoint):
     folder = checkpoint.parent
-    data = Pieces(folder / "data")
+    data = ModelOptions(folder / "data")
     assert refusal(folder / "nosuch") == f"there is no model {folder / 'nosuch'}: check the path"
     assert refusal(folder).startswith(f"{folder} has no model.json: name a folder that ")
     assert refusal(checkpoint).startswith(
         f"{checkpoint} has no model.json beside it: give --data, the folder of fairseq-preprocess"
     )
-    assert refusal(checkpoint, Pieces(folder)).startswith(
+    assert refusal(checkpoint, ModelOptions(folder)).startswith(
         f"there is no dictionary {folder / 'dict.en.txt'}: give by --data the folder"
     )
-    assert refusal(checkpoint, Pieces(folder / "data", target_lang="a/b")) == (
+    assert refusal(checkpoint, ModelOptions(folder / "data", target_lang="a/b")) == (
         "--target-lang must be a language's code such as en, but is a/b"
     )
-    assert refusal(checkpoint, Pieces(folder / "data", folder / "nosuch")).startswith(
+    assert refusal(checkpoint, ModelOptions(folder / "data", folder / "nosuch")).startswith(
         f"{folder / 'nosuch'} can't be read: No such file"
     )
     save(checkpoint, {"_name": "translation"})
@@ -90,7 +90,7 @@ def test_a_model_for_transformers_is_refused(tmp_path):
     with pytest.raises(
         UserError, match=r"is a model for transformers: .* `diet-fairseq export ctr"
     ):
-        engine.load([description])
+        load_engine([description])
 
 
 @pytest.mark.parametrize(
@@ -100,10 +100,13 @@ def test_a_model_for_transformers_is_refused(tmp_path):
 def test_wrong_text_options_of_an_encoder_are_refused(tmp_path, content):
     save(tmp_path / "model.pt", {"_name": "masked_lm"})
     (tmp_path / "dict.txt").write_text("a 1\n")
-    assert resolve_model(tmp_path / "model.pt", Pieces(tmp_path), translates=False).lower is False
+    assert (
+        resolve_model(tmp_path / "model.pt", ModelOptions(tmp_path), translates=False).lower
+        is False
+    )
     (tmp_path / "made-from.json").write_text(content)
     with pytest.raises(UserError) as error:
-        resolve_model(tmp_path / "model.pt", Pieces(tmp_path), translates=False)
+        resolve_model(tmp_path / "model.pt", ModelOptions(tmp_path), translates=False)
     assert str(error.value).startswith(str(tmp_path / "made-from.json"))
     assert str(error.value).endswith(" prepare the data again, or give another folder by --data")
 
@@ -149,7 +152,7 @@ def test_data_and_subwords_of_a_workflow_are_known_by_their_places(tmp_path):
         "subword model was found beside it: name one with --subwords, or give --subwords none to "
         "split nothing"
     )
-    assert resolve_model(checkpoint, Pieces(subwords=NONE)).subwords == "none"
+    assert resolve_model(checkpoint, ModelOptions(subwords=NO_SUBWORDS)).subwords == "none"
     codes = tmp_path / "subwords" / "codes"
     codes.write_text("#version: 0.2\na b\n")
     description = resolve_model(checkpoint)

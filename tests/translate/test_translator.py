@@ -6,8 +6,7 @@ import pytest
 
 from diet_fairseq import Translation, Translator
 from diet_fairseq.errors import UserError
-from diet_fairseq.text.tokenizer import Tokenizer, sentences
-from diet_fairseq.translate import engine
+from diet_fairseq.text.tokenizer import Tokenizer, split_sentences
 from diet_fairseq.translate.translator import TooLong
 from tests.support.texts import ODD
 from tests.support.translating import Backwards, untrained, words_only
@@ -16,7 +15,7 @@ from tests.support.translating import Backwards, untrained, words_only
 @pytest.fixture
 def backwards(tmp_path, monkeypatch):
     model = Backwards()
-    monkeypatch.setattr(engine, "load", lambda *_: model)
+    monkeypatch.setattr("diet_fairseq.translate.translator.load_engine", lambda *_: model)
     return model
 
 
@@ -89,9 +88,9 @@ def test_strict_names_the_line_and_translates_nothing(translator, backwards):
 
 def test_the_shorter_limit_counts(backwards, tmp_path):
     folder = words_only(tmp_path, max_source_length=3)
-    assert Translator(folder).longest == 3
-    backwards.longest = 2
-    assert Translator(folder).longest == 2
+    assert Translator(folder).max_source_length == 3
+    backwards.max_source_length = 2
+    assert Translator(folder).max_source_length == 2
 
 
 def test_candidates_are_nbest_translations_with_scores(translator):
@@ -146,13 +145,13 @@ def test_the_search_has_the_model_s_options_unless_others_are_given(
     ],
 )
 def test_sentences_end_at_marks_before_a_space(line, expected):
-    assert list(sentences(line)) == expected
+    assert list(split_sentences(line)) == expected
 
 
 def test_a_line_as_long_as_the_model_takes_is_translated_whole(tmp_path):
     limits = ("--max-source-positions=12", "--max-target-positions=12")
     translator = Translator(untrained(tmp_path, "--arch=transformer_learned", *limits))
-    assert translator.longest == 11
+    assert translator.max_source_length == translator.longest == 11
 
 
 def test_sentences_that_fit_into_a_line_stay_in_it():

@@ -2,12 +2,15 @@
 
 import importlib.util
 import json
+import logging
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,6 +18,7 @@ import pytest
 import yaml
 
 from diet_fairseq.text.lines import read_lines
+from tests.support import commands
 from tests.support.texts import sentences, write
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -49,9 +53,16 @@ def script(name):
     return module
 
 
-def environment() -> dict[str, str]:
-    """The environment of a Snakemake that imports this checkout."""
-    return {**os.environ, "PYTHONPATH": str(EXAMPLES.parent)}
+def begin_in(folder: Path) -> None:
+    """The folder of this process, without the logging that fairseq's commands set up."""
+    os.chdir(folder)
+    logging.getLogger().handlers.clear()
+
+
+def line_of_config(output: str) -> str:
+    """The only line about the config in Snakemake's output."""
+    [line] = re.findall(r"^ *((?:a key of )?config.*)$", output, re.MULTILINE)
+    return line
 
 
 class Experiment:
@@ -68,16 +79,38 @@ class Experiment:
         self.config = self.tiny | changes
         (self.folder / "config.yaml").write_text(yaml.safe_dump(self.config))
 
-    def command(self, *words: object) -> list[str]:
-        start = [sys.executable, "-m", "snakemake", "-s", EXAMPLES / self.snakefile]
-        return [*map(str, [*start, "--configfile", "config.yaml", "-j", 2, *words])]
+    def words(self, *words: object) -> list[str]:
+        """The words of its command."""
+        start = ["-s", EXAMPLES / self.snakefile, "--configfile", "config.yaml", "-j", 2]
+        return [*map(str, [*start, *words])]
 
     def start(self, *words: object) -> subprocess.Popen:
         """Snakemake at work, with a process group of its own."""
         return subprocess.Popen(
-            self.command(*words), cwd=self.folder, env=environment(), text=True,
+            [sys.executable, "-m", "snakemake", *self.words(*words)],
+            cwd=self.folder, env={**os.environ, "PYTHONPATH": str(EXAMPLES.parent)}, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
+
+    def plan(self, *words: object) -> tuple[int, str]:
+        """Status and output of a dry run, in a fork of a process that has imported Snakemake."""
+        done = commands.run(
+            "snakemake.cli:main", *self.words("-n", *words),
+            plugin=False, first=partial(begin_in, self.folder),
+        )  # fmt: skip
+        return done.status, done.text
+
+    def planned(self, *words: object) -> str:
+        """Output of a dry run that must succeed."""
+        status, output = self.plan(*words)
+        assert status == 0, output
+        return output
+
+    def refusal(self) -> str:
+        """The one line of a config that is refused before anything runs."""
+        status, output = self.plan()
+        assert status == 1
+        return line_of_config(output)
 
     def run(self, *words: object) -> tuple[int, str]:
         """Status and output."""

@@ -7,6 +7,7 @@ import signal
 import pytest
 from safetensors.torch import load_file
 
+from tests.support.pages import write_own_scheme
 from tests.workflows.conftest import EncoderExperiment
 from tests.workflows.test_runs import (
     CHECKPOINT,
@@ -61,6 +62,14 @@ def test_two_pretrainings_run_side_by_side(finished):
     [first, second] = finished.folder.glob("out/runs/*/checkpoint_last.pt")
     with pytest.raises(AssertionError):
         assert_same(first, second)
+
+
+def test_a_scheme_of_one_s_own_is_pretrained_and_fine_tuned(experiment):
+    write_own_scheme(experiment.folder)
+    experiment.configure(user_dir="turns", models={"mine": "roberta_turn"}, updates=10)
+    experiment.made()
+    with open(experiment.path("out/results/mine.csv"), newline="") as file:
+        assert {row["task"] for row in csv.DictReader(file)} == set(TUNINGS)
 
 
 def test_a_kill_in_each_rule_changes_no_result(finished, experiment):

@@ -1,15 +1,12 @@
 """Every table of both papers is a target, and every row of it is planned."""
 
 import re
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.workflows.conftest import EXAMPLES, environment
+from tests.workflows.conftest import EXAMPLES, Experiment, script
 
 TABLES = yaml.safe_load((EXAMPLES / "papers" / "tables.yaml").read_text())["tables"]
 TASKS = yaml.safe_load((EXAMPLES / "roberta" / "tasks.yaml").read_text())
@@ -19,16 +16,8 @@ PRESETS = {
 }
 
 
-def plan(folder: Path, *words: str) -> subprocess.CompletedProcess:
-    """``snakemake -n``: a line for each job, with its outputs."""
-    start = [sys.executable, "-m", "snakemake", "-s", str(EXAMPLES / "papers" / "Snakefile")]
-    return subprocess.run(
-        [*start, *words, "-n"], cwd=folder, env=environment(), capture_output=True, text=True
-    )
-
-
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def papers(tmp_path_factory):
     """A folder with the text and the tasks that the presets name, but for pinned downloads."""
     folder = tmp_path_factory.mktemp("papers")
     files = []
@@ -43,15 +32,16 @@ def folder(tmp_path_factory):
     for file in files:
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         (folder / file).touch()
-    return folder
+    experiment = Experiment(folder)
+    experiment.snakefile = "papers/Snakefile"
+    (folder / "config.yaml").write_text("{}")
+    return experiment
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("table", TABLES)
-def test_every_row_of_a_table_is_planned(folder, table):
-    done = plan(folder, table, "--quiet", "rules")
-    assert done.returncode == 0, done.stdout + done.stderr
-    stats = re.search(r"Job stats:\n(.*?)\ntotal", done.stdout + done.stderr, re.DOTALL)
+def test_every_row_of_a_table_is_planned(papers, table):
+    stats = re.search(r"Job stats:\n(.*?)\ntotal", papers.planned(table), re.DOTALL)
     jobs = dict(line.split() for line in stats[1].split("\n")[2:])
     if table == "diet_table_6":
         assert jobs["parameters"] == "1"
@@ -72,44 +62,27 @@ def test_every_row_of_a_table_is_planned(folder, table):
             assert int(jobs[f"{prefix}_answer"]) == rows * runs
 
 
-@pytest.mark.parametrize("table", TABLES)
-def test_every_row_names_a_model_of_its_preset(table):
-    for row in TABLES[table]["rows"] if "preset" in TABLES[table] else []:
-        assert row["model"] in PRESETS[row.get("preset", TABLES[table]["preset"])]["models"]
+def test_every_row_names_a_model_of_its_preset():
+    for table in TABLES.values():
+        for row in table["rows"] if "preset" in table else []:
+            assert row["model"] in PRESETS[row.get("preset", table["preset"])]["models"]
 
 
-def test_the_carried_summary_is_what_the_script_writes(shared_data, tmp_path):
-    script, output = EXAMPLES / "papers" / "summary.py", tmp_path / "papers.csv"
-    words = [script, output, "--papers", shared_data.parent / "paper_tables.json"]
-    subprocess.run([sys.executable, *words], env=environment(), check=True)
+def test_the_carried_summary_is_what_the_script_writes(shared_data, tmp_path, monkeypatch):
+    output = tmp_path / "papers.csv"
+    words = [output, "--papers", shared_data.parent / "paper_tables.json"]
+    monkeypatch.setattr("sys.argv", ["summary.py", *map(str, words)])
+    script("papers/summary").main()
     assert output.read_text() == (EXAMPLES.parent / "results" / "papers.csv").read_text()
 
 
-def test_a_summary_without_the_papers_tables_says_what_it_needs(tmp_path):
-    done = plan(tmp_path, "summary")
-    assert done.returncode == 1
-    assert "summary needs --config paper_tables=FILE, the tables as JSON" in done.stderr
-
-
 @pytest.mark.slow
-def test_an_earlier_checkpoint_is_a_row_of_the_same_run(folder):
-    done = plan(folder, "tupe_table_3", "--printshellcmds")
-    assert done.returncode == 0, done.stderr
-    exports = re.findall(r"export hf (\S+)/(\S+) (\S+)", done.stdout)
-    [last] = [
-        run for run, checkpoint, _ in exports if "tupe-r-large" in run and "last" in checkpoint
-    ]
-    [early] = [run for run, checkpoint, _ in exports if checkpoint == "checkpoint_*_300000.pt"]
-    assert early == last
-
-
-@pytest.mark.slow
-def test_a_file_without_checksum_is_refused_before_anything_runs(folder):
-    (folder / "XTREME" / "xquad.el.json").unlink()
+def test_a_file_without_checksum_is_refused_before_anything_runs(papers):
+    (papers.folder / "XTREME" / "xquad.el.json").unlink()
     try:
-        done = plan(folder, "diet_table_3", "--quiet", "rules")
+        status, output = papers.plan("diet_table_3")
     finally:
-        (folder / "XTREME" / "xquad.el.json").touch()
-    assert done.returncode == 1
+        (papers.folder / "XTREME" / "xquad.el.json").touch()
+    assert status == 1
     message = "config.downloads.XTREME/xquad.el.json: sha256 is required for a download, but is"
-    assert message in done.stdout + done.stderr
+    assert message in output

@@ -11,6 +11,7 @@ import torch
 
 from diet_fairseq import Translator
 from diet_fairseq.text.lines import read_lines
+from tests.support.pages import write_own_scheme
 
 pytestmark = pytest.mark.slow
 
@@ -65,6 +66,17 @@ def test_a_run_s_folder_is_enough_to_translate(finished, tmp_path):
     assert translator.search.penalty == "tensor2tensor"
     expected = list(read_lines(run / "evaluation-test" / "translations.txt"))
     assert translator.translate(lines) == expected
+
+
+def test_a_scheme_of_one_s_own_is_trained_and_scored(experiment):
+    write_own_scheme(experiment.folder)
+    experiment.configure(
+        user_dir="turns", schemes={"mine": "turn --lr 0.01"}, inputs={"same": "text/test.en"},
+        updates=20, save_interval=10,
+    )  # fmt: skip
+    experiment.made()
+    assert "| mine, tiny |" in experiment.path("out/results/table.md").read_text()
+    assert len(experiment.path("out/runs/*/input-same.txt").read_text().splitlines()) == 12
 
 
 def test_a_kill_in_each_rule_changes_no_result(finished, tmp_path):

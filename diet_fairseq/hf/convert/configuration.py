@@ -126,7 +126,9 @@ def position_options(model: Any, args: Any, *stacks: Any) -> dict[str, Any]:
     if not isinstance(stacks[0], PositionalEncoder):
         args = stock_positions(*stacks)
     options = {
-        name: value for name, value in vars(PositionConfig.of(args)).items() if value is not None
+        name: value
+        for name, value in vars(PositionConfig.from_args(args)).items()
+        if value is not None
     }
     # users set attn_implementation, and fine-tune without random positions
     for name in ("attention_backend", "position_sampling", "position_sampling_length"):

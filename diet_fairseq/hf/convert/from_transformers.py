@@ -16,15 +16,14 @@ from omegaconf import OmegaConf
 from pydantic import BaseModel
 from safetensors.torch import load_file
 
-from ... import input_files, model_json
 from ...checkpoints.configuration import no_larger_than
 from ...checkpoints.plain import quoted, reason, shown
-from ...errors import UserError, rephrased
-from ...export import folder as folders
-from ...model_json import Language
-from ...modes import VARIABLE, active_kinds
+from ...errors import UserError, as_user_error
+from ...export.folder import atomic_folder, refuse_existing
+from ...files import MAX_VOCABULARY_BYTES, check_regular, read_json, read_json_object
 from ...patches import saving
-from ...translate.model_files import MADE_FROM, TextOptions
+from ...translate.model_files import TEXT_OPTIONS_JSON, TextOptions
+from ...translate.model_json import MODEL_JSON, Language, read_model_json
 from ..configuration import DietEncoderConfig, DietTransformerConfig
 from ..tokenizer import FILES
 from .configuration import arguments
@@ -50,14 +49,9 @@ class TokenizerConfig(BaseModel, strict=True):
 
 
 def run(args: Namespace) -> None:
-    if not active_kinds():
-        raise UserError(
-            f"{VARIABLE} is off, and fairseq does not know the plugin's models without it: unset "
-            "it, or set it to no-data"
-        )
-    folders.check(args.out)
+    refuse_existing(args.out)
     config = configuration(args.folder)
-    with folders.create(args.out) as out:
+    with atomic_folder(args.out) as out:
         missing_names, unused_names = write(args.folder, out, config, args.out)
     if missing_names:
         print(f"not in the folder, so as they are initially: {', '.join(missing_names)}")
@@ -71,11 +65,13 @@ def configuration(folder: Path) -> Any:
     path = folder / "config.json"
     kinds = {kind.model_type: kind for kind in (DietEncoderConfig, DietTransformerConfig)}
     advice = "give one that `diet-fairseq export hf` wrote, or save_pretrained after it"
-    values = input_files.read_json(path, advice=advice)
+    values = read_json(path, advice=advice)
     kind = str(values.get("model_type") if isinstance(values, dict) else None)
     if kind not in kinds:
         raise UserError(f"{path} is of the model type {shown(kind)}, which is not ours: {advice}")
-    with rephrased(lambda error: f"{path} is not valid ({' '.join(str(error).split())}): {advice}"):
+    with as_user_error(
+        lambda error: f"{path} is not valid ({' '.join(str(error).split())}): {advice}"
+    ):
         config = kinds[kind](**values)
         config.stack("encoder").attention_shape()  # checks the options of positions
     return config
@@ -90,8 +86,8 @@ def weights(folder: Path) -> dict[str, Any]:
             "writes it (files in pickle's format are not read)"
         )
     for file in files:
-        input_files.check_regular(file)
-    with rephrased(
+        check_regular(file)
+    with as_user_error(
         lambda error: f"{folder}'s weights are cut off or damaged ({error}): give another"
     ):
         return {name: tensor for file in files for name, tensor in load_file(file).items()}
@@ -111,7 +107,7 @@ def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], 
     args.nsp = "nsp_head.weight" in tensors
     texts = TokenizerConfig()
     if (folder / "tokenizer_config.json").exists():
-        texts = input_files.read_object(
+        texts = read_json_object(
             folder / "tokenizer_config.json", TokenizerConfig, advice="give another folder"
         )
     if config.is_encoder_decoder:  # fairseq needs names, which need not be languages
@@ -125,7 +121,7 @@ def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], 
     )
     path, advice = folder / "config.json", "give another folder"
     with (
-        rephrased(lambda error: f"{path} describes no model ({reason(error)}): {advice}"),
+        as_user_error(lambda error: f"{path} describes no model ({reason(error)}): {advice}"),
         no_larger_than(sum(tensor.nbytes for tensor in tensors.values())),
     ):
         model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
@@ -147,12 +143,14 @@ def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], 
     saving.save(checkpoint, str(out / MODEL))
     if not config.is_encoder_decoder:
         text = TextOptions(lower=texts.do_lower_case or False, language=texts.source_lang or "en")
-        (out / MADE_FROM).write_text(text.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    elif (folder / model_json.NAME).is_file():
-        about = model_json.read(folder)
-        subwords = about.subword_model and out / about.subword_model.name
+        (out / TEXT_OPTIONS_JSON).write_text(
+            text.model_dump_json(indent=1) + "\n", encoding="utf-8"
+        )
+    elif (folder / MODEL_JSON).is_file():
+        description = read_model_json(folder)
+        subwords = description.subword_model and out / description.subword_model.name
         replace(
-            about, engine="fairseq", folder=out, checkpoint=out / MODEL, data=out,
+            description, engine="fairseq", folder=out, checkpoint=out / MODEL, data=out,
             subword_model=subwords,
         ).write()  # fmt: skip
     return missing_names, unused_names
@@ -183,7 +181,7 @@ def write_dictionaries(
     sizes = (getattr(config, "source_vocab_size", None) or config.vocab_size, config.vocab_size)
     dictionaries = []
     for name, file, size in zip_longest(names, files, sizes):
-        input_files.check_regular(file, input_files.VOCABULARY)
+        check_regular(file, MAX_VOCABULARY_BYTES)
         try:
             dictionary = Dictionary.load(str(file))
         except Exception as error:

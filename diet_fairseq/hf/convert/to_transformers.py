@@ -10,9 +10,9 @@ from torch import Tensor
 from transformers import GenerationConfig
 
 from ...errors import UserError
-from ...export import checkpoint, folder
-from ...export.checkpoint import TrainedModel
-from ...translate.model_files import dictionaries
+from ...export.folder import atomic_folder, refuse_existing
+from ...translate.loading import LoadedModel, load_transformer
+from ...translate.model_files import ModelOptions, dictionary_paths
 from ..encoders import (
     DietEncoderModel,
     DietForMaskedLM,
@@ -49,24 +49,24 @@ tokenizer = AutoTokenizer.from_pretrained("{name}")
 
 
 def run(args: Namespace) -> None:
-    folder.check(args.out)
-    trained = checkpoint.read(args)
-    converted = convert(trained.model, head_of(trained.model, trained.task))
+    refuse_existing(args.out)
+    loaded = load_transformer(args.checkpoint, ModelOptions.from_args(args))
+    converted = convert(loaded.model, head_of(loaded.model, loaded.task))
     model = converted.model
-    with folder.create(args.out) as new:
-        if len(trained.labels) == model.config.num_labels > 1:
-            model.config.id2label = dict(enumerate(trained.labels))
-            model.config.label2id = {name: n for n, name in enumerate(trained.labels)}
+    with atomic_folder(args.out) as new:
+        if len(loaded.labels) == model.config.num_labels > 1:
+            model.config.id2label = dict(enumerate(loaded.labels))
+            model.config.label2id = {name: n for n, name in enumerate(loaded.labels)}
         model.config.architectures = [type(model).__name__]
         model.config.save_pretrained(new)
         weights = save(converted.tensors, metadata={"format": "pt"})
         (new / "model.safetensors").write_bytes(weights)
-        write_tokenizer(new, trained, model.config)
+        write_tokenizer(new, loaded, model.config)
         usage = USAGE.format(name=args.out.name, auto=AUTO_CLASSES[type(model).__name__])
         (new / "README.md").write_text(usage, encoding="utf-8")
-        if not trained.is_encoder:
+        if not loaded.is_encoder:
             generation_config(model).save_pretrained(new)
-            trained.write_description("transformers", new)
+            loaded.write_model_json("transformers", new)
     print(f"{args.out}: {type(model).__name__}, {model.num_parameters():,} parameters")
 
 
@@ -97,26 +97,26 @@ def generation_config(model: Any) -> Any:
     )
 
 
-def write_tokenizer(folder: Path, trained: TrainedModel, config: Any) -> None:
+def write_tokenizer(folder: Path, loaded: LoadedModel, config: Any) -> None:
     """Write the tokenizer, or the dictionaries alone for a vocabulary of words."""
-    about, task = trained.about, trained.task
+    description, task = loaded.description, loaded.task
     source, target = task.source_dictionary, task.target_dictionary
-    if about.subword_model is None:  # `diet-fairseq import hf` needs the dictionaries
+    if description.subword_model is None:  # `diet-fairseq import hf` needs the dictionaries
         source.save(str(folder / FILES["vocab_file"]))
         if target != source:
             target.save(str(folder / FILES["target_vocab_file"]))
         return
-    files = [str(file) for file in dictionaries(about)]
-    kind = "sentencepiece_file" if about.subwords == "sentencepiece" else "codes_file"
-    tokenizer_class: Any = DietEncoderTokenizer if trained.is_encoder else DietTokenizer
+    files = [str(file) for file in dictionary_paths(description)]
+    kind = "sentencepiece_file" if description.subwords == "sentencepiece" else "codes_file"
+    tokenizer_class: Any = DietEncoderTokenizer if loaded.is_encoder else DietTokenizer
     tokenizer = tokenizer_class(
         vocab_file=files[0],
         target_vocab_file=None if target == source else files[-1],
-        **{kind: str(about.subword_model)},
-        moses=about.preprocessing == "moses",
-        do_lower_case=about.lower,
-        source_lang=about.languages[0],
-        target_lang=about.languages[1],
+        **{kind: str(description.subword_model)},
+        moses=description.preprocessing == "moses",
+        do_lower_case=description.lower,
+        source_lang=description.languages[0],
+        target_lang=description.languages[1],
         mask_token="<mask>" if "<mask>" in source.indices else None,
         model_max_length=config.max_source_positions,
         segments=bool(getattr(config, "type_vocab_size", 0)),

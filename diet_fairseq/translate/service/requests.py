@@ -8,7 +8,7 @@ from pydantic_core import from_json
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from ...input_files import broken_rule
+from ...files import describe_validation_error
 
 if TYPE_CHECKING:
     from ..translator import Translation
@@ -58,7 +58,7 @@ async def read_request(
     try:
         fields = TranslationRequest.model_validate(values)
     except ValidationError as error:
-        raise HTTPException(400, broken_rule(error)) from error
+        raise HTTPException(400, describe_validation_error(error)) from error
     for name, languages in (("source", (None, source, "auto")), ("target", (None, target))):
         if (language := getattr(fields, name)) not in languages:
             rule = f"this model translates {source} to {target}"

@@ -8,7 +8,6 @@ from .catching import Table, assert_caught, each
 from .distances import *  # noqa: F403
 from .electra import *  # noqa: F403
 from .exports import *  # noqa: F403
-from .loading import *  # noqa: F403
 from .models import *  # noqa: F403  # one name a fault
 from .options import *  # noqa: F403
 from .rotations import *  # noqa: F403

@@ -1,13 +1,12 @@
 """Functions to write mutants, and to assert that a check catches them."""
 
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import wraps
 from typing import Any
 
 import pytest
 
-from diet_fairseq.attention import context
-from diet_fairseq.stack import attention, forward_context
+from diet_fairseq.positions import SCHEMES
 from tests.support import tiny
 
 Patch = pytest.MonkeyPatch
@@ -55,12 +54,13 @@ def instead_of(owner: Any, name: str) -> Callable[[Callable[..., Any]], Mutant]:
     return decorate
 
 
-def instead_of_scores(function: Callable[..., Any]) -> Mutant:
-    """Instead of `scores_of`, wherever it is imported."""
+def instead_of_scores(change: Callable[..., Any]) -> Mutant:
+    """The decorated function runs instead of ``score`` in every scheme that has one."""
+    classes = {part for scheme in SCHEMES.values() for part in scheme.__mro__}
 
     def mutant(patch: Patch) -> None:
-        original = context.scores_of
-        for module in (context, attention, forward_context):
-            patch.setattr(module, "scores_of", partial(function, original))
+        for scheme in classes:
+            if "score" in vars(scheme):
+                instead_of(scheme, "score")(change)(patch)
 
-    return wraps(function)(mutant)
+    return wraps(change)(mutant)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import torch
 
 from diet_fairseq.positions import distances
+from diet_fairseq.positions.base import PositionScheme
 from diet_fairseq.positions.distances import Alibi, Cpb, Fire, Kerple, Sandwich
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.scores import Dense, Offsets
@@ -16,20 +17,15 @@ def slopes_of_a_formula_for_powers_of_two(original, heads, device=None):
     return torch.exp2(-8 / heads * torch.arange(1, heads + 1, device=device))
 
 
-@instead_of(distances, "published_slopes")
-def slopes_from_the_last_head_on(original, *args):
-    return original(*args).flip(0)
-
-
 @instead_of(Alibi, "score")
 def a_slope_that_rises_after_the_query(original, self, layout):
     score = original(self, layout)
     return replace(score, line=score.line * -layout.offset_line.sign())
 
 
-@instead_of(Alibi, "score")
-def a_cross_score_of_slots(original, self, layout):
-    return original(self, replace(layout, regular=True))
+@instead_of(Layout, "of_cross_attention")
+def a_cross_score_of_slots(original, *args):
+    return replace(original(*args), regular=True)
 
 
 @instead_of(distances, "clamp_parameter")
@@ -46,10 +42,6 @@ def kernels_that_are_stuck_at_a_bound(original, parameter, *bounds):
 def kernels_of_the_next_head(original, self, layout):
     score = original(self, layout)
     return replace(score, line=score.line.roll(1, 0))
-
-
-def waves_of_another_base(patch: Patch) -> None:
-    patch.setattr(distances, "WIDTH", 64)
 
 
 @instead_of(Sandwich, "score")
@@ -80,9 +72,13 @@ def a_zero_that_learns_nothing(original, self):
 def offsets_without_a_sign(original, self, layout):
     line = original(self, layout).line
     past = line[:, : -layout.offset_range[0] + 1]
-    return Offsets(torch.cat([past, past.flip(1)[:, 1:]], 1), layout)
+    return Offsets(torch.cat([past, past.flip(1)[:, 1:]], 1))
 
 
 @instead_of(Fire, "score")
 def a_dense_score_in_half_precision(original, self, layout):
-    return Dense(original(self, layout).dense().to(self.c.dtype))
+    return Dense(original(self, layout).dense(layout).to(self.c.dtype))
+
+
+def formulas_not_compared(patch: Patch) -> None:
+    patch.setattr(Kerple, "meaning", PositionScheme.meaning)

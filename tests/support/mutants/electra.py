@@ -3,7 +3,6 @@
 import torch
 import torch.nn.functional as F
 
-from diet_fairseq.criterions.diet_electra import ElectraLoss
 from diet_fairseq.models.diet_electra import DietElectraModel, Generator
 from tests.support.mutants.catching import Patch, instead_of
 
@@ -14,27 +13,6 @@ def all_targets_count_as_replaced(original, self, src_tokens, *rest, targets=Non
     if targets is not None:
         extra["replaced"] = targets.ne(self.encoder.dictionary.pad())
     return logits, extra
-
-
-def a_loss_of_padding_too(patch: Patch) -> None:
-    original = ElectraLoss.forward
-
-    def forward(self, model, sample, reduce=True):
-        # no token looks like padding to the discriminator's loss
-        class Never(torch.Tensor):
-            def ne(self, value):
-                return torch.ones(self.shape, dtype=torch.bool)
-
-        tokens = sample["net_input"]["src_tokens"].as_subclass(Never)
-        seen = {**sample["net_input"], "src_tokens": tokens}
-
-        def plain(**inputs):
-            inputs["src_tokens"] = inputs["src_tokens"].as_subclass(torch.Tensor)
-            return model(**inputs)
-
-        return original(self, plain, {**sample, "net_input": seen}, reduce)
-
-    patch.setattr(ElectraLoss, "forward", forward)
 
 
 @instead_of(Generator, "forward")

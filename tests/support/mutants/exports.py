@@ -1,8 +1,5 @@
 """Faults in exported models; the optional packages are imported by the fault that needs them."""
 
-import numpy as np
-import torch
-
 from tests.support.mutants.catching import Patch
 
 # Hugging Face
@@ -37,28 +34,10 @@ def exported_gains_forgotten(patch: Patch) -> None:
     patch.setattr(configuration, "position_options", position_options)
 
 
-def exported_segments_dropped(patch: Patch) -> None:
-    from diet_fairseq.hf.encoders import DietEncoder
-
-    original = DietEncoder.forward
-
-    def forward(self, *args, token_type_ids=None, **kwargs):
-        return original(self, *args[:2], **kwargs)
-
-    patch.setattr(DietEncoder, "forward", forward)
-
-
 def exported_weights_not_tied(patch: Patch) -> None:
     from transformers import PreTrainedModel
 
     patch.setattr(PreTrainedModel, "tie_weights", lambda *_, **__: None)
-
-
-def exported_padding_not_masked(patch: Patch) -> None:
-    from diet_fairseq.hf.stack import DietStack
-
-    original = DietStack.padding_mask
-    patch.setattr(DietStack, "padding_mask", lambda *args: torch.zeros_like(original(*args)))
 
 
 # CTranslate2
@@ -77,42 +56,6 @@ def converted_positions_shifted_by_one(patch: Patch) -> None:
     patch.setattr(positions, "input_table", lambda stack: at_input(stack).roll(1, 0))
 
 
-def converted_gains_forgotten(patch: Patch) -> None:
-    from diet_fairseq.export.ctranslate2 import positions
-
-    original = positions.bias_table
-
-    def bias_table(scheme, *args):
-        rows, max_distance = original(scheme, *args)
-        return rows / scheme.gain, max_distance
-
-    patch.setattr(positions, "bias_table", bias_table)
-
-
-def converted_tables_all_the_first(patch: Patch) -> None:
-    from diet_fairseq.export.ctranslate2.positions import Positions
-
-    original = Positions.__init__
-
-    def init(self, stack):
-        original(self, stack)
-        self.schemes = self.schemes[:1] * len(self.schemes)
-
-    patch.setattr(Positions, "__init__", init)
-
-
-def converted_weights_not_tied(patch: Patch) -> None:
-    from ctranslate2.converters import fairseq as converter
-
-    original = converter.set_embeddings
-
-    def set_embeddings(spec, module):
-        original(spec, module)
-        spec.weight = np.roll(spec.weight, 1, 0)
-
-    patch.setattr(converter, "set_embeddings", set_embeddings)
-
-
 def _rotary(patch, **changes):
     from diet_fairseq.export.ctranslate2.positions import Positions
 
@@ -122,13 +65,3 @@ def _rotary(patch, **changes):
 
 def converted_pairs_of_neighbours(patch: Patch) -> None:
     _rotary(patch, rotary_interleave=True)
-
-
-def converted_base_of_all_dimensions(patch: Patch) -> None:
-    _rotary(patch, rotary_base=10000.0)
-
-
-def converted_heads_not_ordered(patch: Patch) -> None:
-    from diet_fairseq.export.ctranslate2.positions import Positions
-
-    patch.setattr(Positions, "ordered", lambda self, projection: projection)

@@ -6,24 +6,22 @@ from importlib import import_module
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from diet_fairseq.attention import compressed as linformer
 from diet_fairseq.attention import context
-from diet_fairseq.attention.context import Context
 from diet_fairseq.positions import layout, relative, shaw, tupe
 from diet_fairseq.positions import scores as score_values
 from diet_fairseq.positions.diet_abs import DietAbs
 from diet_fairseq.positions.gain import ScoreParameters
 from diet_fairseq.positions.input import NoPositions
 from diet_fairseq.positions.layout import Layout
-from diet_fairseq.positions.relative import OffsetProducts, OffsetScores
+from diet_fairseq.positions.relative import OffsetScores
 from diet_fairseq.positions.scores import Dense, Factors, Offsets
 from diet_fairseq.positions.segments import SegmentScores
 from diet_fairseq.positions.shaw import Shaw
-from diet_fairseq.positions.tupe import BertAd, TupeA, TupeFree
-from diet_fairseq.stack import attention, decoder, encoder, forward_context
-from diet_fairseq.stack.attention import PositionalAttention
+from diet_fairseq.positions.tupe import TupeA, TupeFree
+from diet_fairseq.transformer import attention, decoder, encoder
 from tests.support.mutants.catching import Mutant, Patch, instead_of, instead_of_scores
 
 
@@ -33,8 +31,8 @@ class ChangedOffsets(Offsets):
 
     change: Callable[[Tensor], Tensor] = lambda scores: scores
 
-    def dense(self):
-        return self.change(super().dense())
+    def dense(self, layout):
+        return self.change(super().dense(layout))
 
 
 # --- the gain --------------------------------------------------------------------------------
@@ -48,27 +46,7 @@ def factors_without_the_gain(original, self, layout):
 
 @instead_of(SegmentScores, "score")
 def segments_without_the_gain(original, self, layout):
-    return Dense(original(self, layout).dense() / self.gain)
-
-
-@instead_of(TupeFree, "amplify")
-def thetas_without_the_gain(original, self, parameter):
-    return parameter if parameter is self.theta else original(self, parameter)
-
-
-def embeddings_without_the_gain(patch: Patch) -> None:
-    patch.setattr(Shaw, "amplify", lambda self, parameter: parameter)
-
-
-@instead_of(Shaw, "value_rows")
-def values_without_the_gain(original, self, layout):
-    result = original(self, layout)
-    return None if result is None else replace(result, rows=result.rows / self.gain)
-
-
-def products_without_the_gain(patch: Patch) -> None:
-    scalars = OffsetProducts.scalars.fget  # type: ignore[attr-defined]
-    patch.setattr(OffsetProducts, "scalars", property(lambda self: scalars(self) / self.gain))
+    return Dense(original(self, layout).dense(layout) / self.gain)
 
 
 # --- where tokens stand ----------------------------------------------------------------------
@@ -105,32 +83,25 @@ def offsets_that_count_padding_within(
     return replace(original(padding_mask, causal, queries, segments), regular=True)
 
 
-@instead_of(DietAbs, "_of")
-def positions_counted_from_the_end(original, self, parameter, positions, length):
-    positions = positions - positions.max() + parameter.size(1) - 1
-    return original(self, parameter, positions, None)
-
-
 @instead_of(OffsetScores, "score")
 def offsets_that_weigh_more_further_on(original, self, layout):
     line = original(self, layout).line
-    return ChangedOffsets(line, layout, change=lambda x: x * (1 + layout.key_positions))
+    return ChangedOffsets(line, change=lambda x: x * (1 + layout.key_positions))
 
 
 def positions_parked_from_one_pass_to_the_next(patch: Patch) -> None:
-    parked: dict[bool, Context] = {}
-    build, forward = forward_context.create_context, PositionalAttention.forward
+    parked: dict[bool, Layout] = {}
 
-    def park(of, layout, *rest, **options):
-        parked[layout.causal] = build(of, layout, *rest, **options)
-        return parked[layout.causal]
+    @instead_of(Layout, "of_self_attention")
+    def park(original, *args, **options):
+        result = original(*args, **options)
+        first = parked.setdefault(result.causal, result)
+        values = dict(vars(result))
+        vars(first).clear()
+        vars(first).update(values)
+        return first
 
-    def read(self, query, key, value, key_padding_mask, *rest, **options):
-        context = parked[key_padding_mask.layout.causal]
-        return forward(self, query, key, value, context, *rest, **options)
-
-    patch.setattr(forward_context, "create_context", park)
-    patch.setattr(PositionalAttention, "forward", read)
+    park(patch)
 
 
 # --- what may be seen ------------------------------------------------------------------------
@@ -188,22 +159,27 @@ def a_mask_the_wrong_way_round(original, q, k, v, mask, *rest, **options):
     )
 
 
+@instead_of(F, "scaled_dot_product_attention")
+def keys_without_gradient(original, q, k, *rest, **options):
+    return original(q, k.detach(), *rest, **options)
+
+
 # --- what is added ---------------------------------------------------------------------------
 
 
 @instead_of_scores
-def no_layer_has_positions(original, schemes, layout, typed=None):
-    return ()
+def no_layer_has_positions(original, self, layout):
+    return None
 
 
 @instead_of_scores
-def the_decoder_has_no_positions(original, schemes, layout, typed=None):
-    return original(tuple(s for s in schemes if not s.shape.causal), layout, typed)
+def the_decoder_has_no_positions(original, self, layout):
+    return None if self.shape.causal else original(self, layout)
 
 
 @instead_of_scores
-def decoding_forgets_positions(original, schemes, layout, typed=None):
-    return original(() if layout.query_positions.size(1) == 1 else schemes, layout, typed)
+def decoding_forgets_positions(original, self, layout):
+    return None if layout.query_positions.size(1) == 1 else original(self, layout)
 
 
 @instead_of(Shaw, "query_rows")
@@ -212,40 +188,15 @@ def decoding_forgets_what_queries_ask(original, self, layout, project):
     return replace(result, rows=0 * result.rows) if layout.query_positions.size(1) == 1 else result
 
 
-@instead_of(attention, "transformed")
-def decoding_forgets_shifts(original, schemes, q, k, layout):
-    return (q, k) if q.size(2) == 1 else original(schemes, q, k, layout)
-
-
 @instead_of_scores
 def scores_without_gradient(original, *args):
     with torch.no_grad():
         return original(*args)
 
 
-@instead_of(attention, "transformed")
-def transformations_without_gradient(original, *args):
-    with torch.no_grad():
-        return original(*args)
-
-
-@instead_of_scores
-def fast_scores_without_gradient(original, schemes, layout, typed=None):
-    with torch.set_grad_enabled(typed is not Factors):
-        return original(schemes, layout, typed)
-
-
-@instead_of_scores
-def factors_that_lose_a_column(original, *args):
-    return tuple(
-        Factors(score.query[..., 1:], score.key[..., 1:]) if isinstance(score, Factors) else score
-        for score in original(*args)
-    )
-
-
 @instead_of(OffsetScores, "score")
 def offsets_with_the_other_sign(original, self, layout):
-    return ChangedOffsets(original(self, layout).line, layout, change=lambda x: x.mT)
+    return ChangedOffsets(original(self, layout).line, change=lambda x: x.mT)
 
 
 @instead_of(shaw, "rows_of_offsets")
@@ -278,26 +229,6 @@ def the_encoder_s_buckets_in_the_decoder(original, offset, causal, *rest):
 @instead_of(attention, "query_scale")
 def content_that_keeps_the_whole_scale(original, schemes, head_dim):
     return head_dim**-0.5
-
-
-@instead_of(attention, "query_scale")
-def content_that_is_always_rescaled(original, schemes, head_dim):
-    return (2 * head_dim) ** -0.5
-
-
-def positions_that_are_always_normalized(patch: Patch) -> None:
-    patch.setattr(nn.Identity, "forward", lambda self, x: F.layer_norm(x, x.shape[-1:]))
-
-
-@instead_of(attention, "transformed")
-def words_that_do_not_meet_positions(original, schemes, q, k, layout):
-    shifted_q, shifted_k = original(schemes, q, k, layout)
-    # as wide as two heads, side by side: no product of the one with the other
-    return torch.cat([q, shifted_q - q], -1), torch.cat([k, shifted_k - k], -1)
-
-
-def transformations_that_nobody_was_promised(patch: Patch) -> None:
-    patch.setattr(BertAd, "kinds", frozenset())
 
 
 @instead_of(TupeFree, "_of_pairs")

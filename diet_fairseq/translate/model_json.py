@@ -8,17 +8,20 @@ checked.
 import json
 import os
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, Field
 
-from . import input_files
-from .atomic import atomic_file
-from .errors import UserError, one_line
+from ..errors import UserError, one_line
+from ..files import atomic_file, read_json_object
+from ..text.subwords import check_vocabulary
+from ..text.tokenizer import Tokenizer
 
-NAME = "model.json"
+MODEL_JSON = "model.json"
 FORMAT, VERSION = "diet_fairseq model", 1
 PENALTIES = ("fairseq", "tensor2tensor")
 ADVICE = "make or fetch the folder again"
@@ -47,7 +50,7 @@ class ModelDescription:
     lower: bool = False  # whether an encoder's text is lower-cased
     language: str = "en"  # of an encoder's text
     position_temperature: float | None = None  # divisor of attention's logits, if not the model's
-    # the checkpoint as loaded by fairseq, if it was read already
+    # the content of the checkpoint, if it was read to find its languages
     state: dict[str, Any] | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -55,21 +58,45 @@ class ModelDescription:
         """The languages of source and target."""
         return self.source_lang or self.language, self.target_lang or self.language
 
+    @cached_property
+    def tokenizers(self) -> tuple[Tokenizer, Tokenizer]:
+        """The tokenizers of the source and the target language.
+
+        Raises:
+            UserError: the subword model can't be read
+        """
+        source, target = (
+            Tokenizer(
+                self.subwords,
+                self.subword_model,
+                language,
+                self.preprocessing == "moses",
+                self.lower,
+            )
+            for language in self.languages
+        )
+        return source, target
+
+    def check_vocabulary(self, words: Collection[str]) -> None:
+        """Refuse the words of a dictionary to which the subword model does not belong."""
+        files = f"{self.data or self.folder} and {self.subword_model}"
+        check_vocabulary(self.tokenizers[0].subwords, words, files)
+
     def write(self) -> None:
         """Write ``model.json`` into the folder, which must hold all files that it names."""
 
-        def within(path: Path | None) -> str | None:
+        def relative(path: Path | None) -> str | None:
             return None if path is None else path.relative_to(self.folder).as_posix()
 
         values = vars(self) | {
             "format": FORMAT,
             "version": VERSION,
-            "checkpoint": within(self.checkpoint),
-            "data": within(self.data),
-            "subwords": {"kind": self.subwords, "model": within(self.subword_model)},
+            "checkpoint": relative(self.checkpoint),
+            "data": relative(self.data),
+            "subwords": {"kind": self.subwords, "model": relative(self.subword_model)},
         }
         content = {name: values[name] for name in _ModelJson.model_fields}
-        with atomic_file(self.folder / NAME) as file:
+        with atomic_file(self.folder / MODEL_JSON) as file:
             file.write(json.dumps(content, indent=1) + "\n")
 
 
@@ -118,16 +145,16 @@ class _ModelJson(BaseModel, strict=True):
     max_target_length: Length | None = None
 
 
-def read(folder: Path) -> ModelDescription:
+def read_model_json(folder: Path) -> ModelDescription:
     """The description in the folder's ``model.json``.
 
     Raises:
         UserError: the file can't be read, a value is not valid, or a file is missing
     """
-    path = folder / NAME
-    content = input_files.read_object(path, _ModelJson, advice=ADVICE)
+    path = folder / MODEL_JSON
+    content = read_json_object(path, _ModelJson, advice=ADVICE)
     is_fairseq, has_subwords = content.engine == "fairseq", content.subwords.kind != "none"
-    places: list[Path | None] = []
+    files: list[Path | None] = []
     for key, name, is_needed in (
         ("checkpoint", content.checkpoint, is_fairseq),
         ("data", content.data, is_fairseq),
@@ -141,7 +168,7 @@ def read(folder: Path) -> ModelDescription:
             raise UserError(
                 f"{path}: {key} names {text}, which is not there: train first, or {ADVICE}"
             )
-        places.append(folder / name if name else None)
+        files.append(folder / name if name else None)
     options = content.model_dump(exclude={"format", "version"})
-    options["checkpoint"], options["data"], options["subword_model"] = places
+    options["checkpoint"], options["data"], options["subword_model"] = files
     return ModelDescription(**options | {"subwords": content.subwords.kind}, folder=folder)

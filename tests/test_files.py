@@ -9,9 +9,17 @@ from functools import partial
 import pytest
 from pydantic import BaseModel
 
-from diet_fairseq import input_files, model_json
+from diet_fairseq.cli import main
 from diet_fairseq.errors import UserError
-from diet_fairseq_cli import main
+from diet_fairseq.files import (
+    check_regular,
+    open_regular,
+    open_text,
+    read_bytes,
+    read_json,
+    read_json_object,
+)
+from diet_fairseq.translate.model_json import MODEL_JSON
 from tests.support import hostile
 from tests.support.translating import untrained
 
@@ -36,11 +44,11 @@ def put(path, kind):
 @pytest.mark.parametrize(
     "read",
     [
-        input_files.check_regular,
-        input_files.open_regular,
-        input_files.open_text,
-        input_files.read_json,
-        lambda path: input_files.read_bytes(path, 100),
+        check_regular,
+        open_regular,
+        open_text,
+        read_json,
+        lambda path: read_bytes(path, 100),
     ],
 )
 def test_only_regular_files_are_opened(tmp_path, kind, read):
@@ -55,28 +63,28 @@ def test_a_pipe_that_takes_the_name_of_a_file_is_refused(tmp_path, monkeypatch):
     status = os.stat
     monkeypatch.setattr(os, "stat", lambda place: status(__file__ if place == path else place))
     with pytest.raises(UserError, match="is not a regular file"):
-        input_files.open_regular(path)
+        open_regular(path)
 
 
 def test_a_file_that_can_not_be_read_is_named(tmp_path):
     for name in ("nosuch", "a" * 256, "a\0b"):
         with pytest.raises(UserError, match=r"can't be read: .*; give another file"):
-            input_files.read_bytes(tmp_path / name, 9)
+            read_bytes(tmp_path / name, 9)
 
 
 def test_sizes_are_bounded_also_when_unpacked(tmp_path):
     (tmp_path / "file").write_bytes(b"a" * 10)
-    assert input_files.read_bytes(tmp_path / "file", 10) == b"a" * 10
+    assert read_bytes(tmp_path / "file", 10) == b"a" * 10
     with pytest.raises(UserError, match="is too large: it has 10 bytes, and may have 9;"):
-        input_files.read_bytes(tmp_path / "file", 9)
+        read_bytes(tmp_path / "file", 9)
     packed = tmp_path / "file.gz"
     packed.write_bytes(gzip.compress(b"a" * 10_000_000))
-    assert len(input_files.read_bytes(packed, 10_000_000)) == 10_000_000
+    assert len(read_bytes(packed, 10_000_000)) == 10_000_000
     with pytest.raises(UserError, match="is too large: it may have 9,999,999 bytes"):
-        input_files.read_bytes(packed, 9_999_999)
+        read_bytes(packed, 9_999_999)
     packed.write_bytes(packed.read_bytes()[:-10])
     with pytest.raises(UserError, match="is truncated or damaged"):
-        input_files.read_bytes(packed, 10_000_000)
+        read_bytes(packed, 10_000_000)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +100,7 @@ def test_sizes_are_bounded_also_when_unpacked(tmp_path):
 def test_json_is_bounded(tmp_path, text, reason):
     (tmp_path / "file").write_text(text)
     with pytest.raises(UserError, match=rf"is not valid JSON \(.*{reason}.*\): give another file"):
-        input_files.read_json(tmp_path / "file")
+        read_json(tmp_path / "file")
 
 
 def test_an_object_is_checked_key_by_key(tmp_path):
@@ -102,7 +110,7 @@ def test_an_object_is_checked_key_by_key(tmp_path):
 
     path = tmp_path / "file"
     path.write_text('\ufeff{"size": 1, "ids": [2], "other": null}')
-    assert input_files.read_object(path, Numbers) == Numbers(size=1, ids=[2])
+    assert read_json_object(path, Numbers) == Numbers(size=1, ids=[2])
     for text, fault in (
         ("[1]", f"{path} is not a JSON object: give another file"),
         ("{}", f"{path}: size is missing; give another file"),
@@ -112,7 +120,7 @@ def test_an_object_is_checked_key_by_key(tmp_path):
     ):
         path.write_text(text)
         with pytest.raises(UserError, match="^" + re.escape(fault)):
-            input_files.read_object(path, Numbers)
+            read_json_object(path, Numbers)
 
 
 @pytest.fixture(scope="module")
@@ -129,9 +137,9 @@ def folders(tmp_path_factory):
 
 
 FILES = {
-    "run": [model_json.NAME, "checkpoint_last.pt", "dict.en.txt", "sentencepiece.model"],
+    "run": [MODEL_JSON, "checkpoint_last.pt", "dict.en.txt", "sentencepiece.model"],
     "ctranslate2": [
-        *(model_json.NAME, "config.json", "model.bin", "shared_vocabulary.json"),
+        *(MODEL_JSON, "config.json", "model.bin", "shared_vocabulary.json"),
         "sentencepiece.model",
     ],
     "hf": ["config.json", "model.safetensors", "tokenizer_config.json", "dict.txt"],

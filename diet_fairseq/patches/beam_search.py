@@ -13,10 +13,10 @@ from fairseq.search import BeamSearch
 from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 from torch import Tensor
 
-from .errors import UserError
-from .models.adapters import CACHE
-from .models.introspection import has_standard_output
-from .transformer import DecodingCache
+from ..errors import UserError
+from ..models.adapters import CACHE, PositionalDecoder
+from ..models.introspection import has_standard_output
+from ..transformer import DecodingCache
 
 # Notation: B sentences still being translated, K hypotheses (beams) each, V words, S source tokens,
 # t steps done, E hypotheses that end. A row is a hypothesis; a sentence's stand together.
@@ -54,6 +54,7 @@ class QuickBeamSearch(SequenceGenerator):
             type(self.model) is EnsembleModel
             and self.model.models_size == 1
             and has_standard_output(model)
+            and isinstance(model.decoder, PositionalDecoder)
             and model.decoder.stack_config.positions.scheme_in(cross=True) is None
             and type(self.search) is BeamSearch
             and 2 * self.beam_size < self.vocab_size

@@ -5,9 +5,8 @@ import re
 
 import pytest
 
-from diet_fairseq import model_json
 from diet_fairseq.errors import UserError
-from diet_fairseq.model_json import ModelDescription
+from diet_fairseq.translate.model_json import ModelDescription, read_model_json
 
 GIVEN = {
     "format": "diet_fairseq model",
@@ -39,7 +38,7 @@ def refusal(folder, content):
     text = content if isinstance(content, str | bytes) else json.dumps(content)
     (folder / "model.json").write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(UserError) as error:
-        model_json.read(folder)
+        read_model_json(folder)
     text = str(error.value)
     assert text.isprintable()
     assert len(text) < 500
@@ -54,16 +53,16 @@ def test_a_description_is_read_as_written_and_its_folder_can_move(folder, tmp_pa
     )  # fmt: skip
     description.write()
     assert json.loads((folder / "model.json").read_text()) == GIVEN
-    assert model_json.read(folder) == description
+    assert read_model_json(folder) == description
     moved = folder.rename(tmp_path_factory.mktemp("elsewhere") / "moved")
-    assert model_json.read(moved).checkpoint == moved / "model.pt"
+    assert read_model_json(moved).checkpoint == moved / "model.pt"
 
 
 def test_an_exported_model_has_fewer_keys_and_others_are_ignored(folder):
     content = {key: GIVEN[key] for key in ("format", "version", "source_lang", "target_lang")}
     content |= {"engine": "ctranslate2", "quantization": "int8"}
     (folder / "model.json").write_text(json.dumps(content))
-    description = model_json.read(folder)
+    description = read_model_json(folder)
     assert description == ModelDescription("ctranslate2", "en", "de", folder)
 
 
@@ -125,4 +124,4 @@ def test_other_content_is_refused(folder, content, text):
 
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(UserError, match=re.escape(f"{tmp_path}/model.json can't be read: No such")):
-        model_json.read(tmp_path)
+        read_model_json(tmp_path)

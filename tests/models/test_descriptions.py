@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from diet_fairseq.config import PositionConfig
+from diet_fairseq.models import warm_start
 from diet_fairseq.positions.description import describe
-from diet_fairseq.stack import warm_start
 from tests.support import tiny
 from tests.support.tiny import Case
 
@@ -26,7 +26,7 @@ def test_describing_positions_draws_no_random_numbers(case):
     args = tiny.model_of(case).args
     before = {name: value for name, value in vars(args).items() if name != "position_description"}
     state = torch.get_rng_state()
-    assert warm_start.description_of(before) == describe(PositionConfig.of(args))
+    assert warm_start.description_of(before) == describe(PositionConfig.from_args(args))
     assert torch.equal(torch.get_rng_state(), state)
 
 

@@ -5,7 +5,7 @@ import logging
 import pytest
 import torch
 
-from diet_fairseq.stack import lengthening, warm_start
+from diet_fairseq.models import lengthening, warm_start
 from tests.support import mutants, tiny
 from tests.support.tiny import LIMIT, Case
 
@@ -169,8 +169,6 @@ def test_without_the_flag_a_shorter_checkpoint_is_refused():
 
 MUTANTS: mutants.Table = [
     (check_lengthening, mutants.tables_that_begin_anew, "diet_abs-roberta"),
-    (check_lengthening, mutants.tables_that_are_stretched, "learned-roberta"),
-    (check_lengthening, mutants.tables_that_begin_anew, "tupe_a"),
     (check_offsets, mutants.offsets_that_begin_anew, "diet_rel"),
 ]
 

@@ -1,4 +1,4 @@
-"""Every row of the kind data has a test that fails without it."""
+"""Every row of the kind correctness has a test that fails without it."""
 
 import os
 import re
@@ -10,7 +10,7 @@ import pytest
 
 from diet_fairseq.patches.table import TABLE
 
-#: target -> a test of this folder that fails with DIET_FAIRSEQ_PATCHES=no-data
+#: target -> a test of this folder that fails with DIET_FAIRSEQ_PATCHES=no-correctness
 TESTS = {
     "fairseq.checkpoint_utils:torch_persistent_save":
         "test_saving.py::test_training_on_a_full_disk_ends_at_once",
@@ -41,17 +41,17 @@ TESTS = {
 }  # fmt: skip
 
 
-def test_every_row_of_data_has_a_test():
-    assert {row.target for row in TABLE if "data" in row.reasons} == TESTS.keys()
+def test_every_row_of_correctness_has_a_test():
+    assert {row.target for row in TABLE if "correctness" in row.reasons} == TESTS.keys()
 
 
 @pytest.mark.slow
-def test_the_tests_of_rows_of_data_fail_without_them():
+def test_the_tests_of_correctness_rows_fail_without_them():
     folder = Path(__file__).parent
     tests = sorted({str(folder / name) for name in TESTS.values()})
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "",
                *tests]  # fmt: skip
-    environment = os.environ | {"DIET_FAIRSEQ_PATCHES": "no-data"}
+    environment = os.environ | {"DIET_FAIRSEQ_PATCHES": "no-correctness"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     failed = re.findall(r"^FAILED \S*/(test_\w+\.py::\S+)", done.stdout, re.MULTILINE)
     assert sorted(failed) == sorted(set(TESTS.values())), done.stdout[-3000:]
