@@ -190,7 +190,7 @@ def test_a_checkpoint_that_has_diverged_is_refused(place, tmp_path, capsys, word
 
 def test_an_export_that_computes_something_else_is_not_kept(place, tmp_path, capsys, monkeypatch):
     furthest = float("nan")  # more than the tolerance, too
-    monkeypatch.setattr(export, "difference", lambda *_: furthest)
+    monkeypatch.setattr(export, "measure_difference", lambda *_: furthest)
     words = ("export", "ctranslate2", place / "checkpoint.pt", tmp_path / "out")
     assert f"outputs differ by {furthest}; nothing was written" in refusal(capsys, *words)
     assert names_in(tmp_path) == set()
