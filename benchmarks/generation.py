@@ -76,7 +76,7 @@ def by_ctranslate2(
     options = ModelOptions(Path(data), NO_SUBWORDS)
     loaded = load_transformer(resolve_model(Path(checkpoint), options))
     with tempfile.TemporaryDirectory() as folder:
-        export.save(loaded.model, folder, quantization)
+        export.save_model(loaded.model, folder, quantization)
         threads = {"inter_threads": 1, "intra_threads": torch.get_num_threads()}
         translator = ctranslate2.Translator(folder, device="cpu", **threads)
     batches = [

@@ -30,14 +30,14 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> None:
-    with silent_interrupts():
-        from ..export.folder import atomic_folder, refuse_existing
+    from ..export.folder import atomic_folder, refuse_existing
 
     refuse_existing(args.out)
-    from ..look import lengths, masked_words, translations
-    from ..text.lines import read_pairs
-    from ..translate.loading import load_transformer
-    from ..translate.model_files import ModelOptions, resolve_model
+    with silent_interrupts():
+        from ..look import lengths, masked_words, translations
+        from ..text.lines import read_pairs
+        from ..translate.loading import load_transformer
+        from ..translate.model_files import ModelOptions, resolve_model
 
     options = ModelOptions.from_args(args)
     descriptions = [resolve_model(path, options, translates=False) for path in args.checkpoint]

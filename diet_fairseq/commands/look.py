@@ -23,16 +23,16 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> None:
-    with silent_interrupts():
-        from ..export.folder import atomic_folder, refuse_existing
+    from ..export.folder import atomic_folder, refuse_existing
 
     refuse_existing(args.out)
-    # The drawing libraries are optional: a missing one is named before work begins.
-    from ..look import report
-    from ..look.scores import look
-    from ..look.windows import read_windows, window_length
-    from ..translate.loading import load_transformer
-    from ..translate.model_files import ModelOptions, resolve_model
+    with silent_interrupts():
+        # The drawing libraries are optional: a missing one is named before work begins.
+        from ..look import report
+        from ..look.scores import look
+        from ..look.windows import read_windows, window_length
+        from ..translate.loading import load_transformer
+        from ..translate.model_files import ModelOptions, resolve_model
 
     options = ModelOptions.from_args(args)
     models = [

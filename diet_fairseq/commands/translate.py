@@ -28,18 +28,25 @@ def separate_file(paths: list[Path]) -> tuple[list[Path], Path | None]:
 
 
 def load_translator(args: Namespace) -> "Translator":
-    """The translator that the arguments of `add_model` name; it says if they are an ensemble."""
-    with silent_interrupts():
-        from ..translate.translator import Translator
-
+    """The translator of the arguments of `add_model`; it prints whether it is an ensemble."""
     if len(args.models) > 1:
         print(f"ensemble of {len(args.models)} models:", *args.models, file=sys.stderr)
+    with silent_interrupts():  # libraries are imported, which ones depends on the model
+        from ..translate.translator import Translator
 
-    names = (
-        *("data", "subwords", "tokenizer", "source_lang", "target_lang", "device", "threads"),
-        *("any_ctranslate2", "max_tokens", "position_temperature"),
-    )
-    return Translator(args.models, **{name: getattr(args, name) for name in names})
+        return Translator(
+            args.models,
+            data=args.data,
+            subwords=args.subwords,
+            tokenizer=args.tokenizer,
+            source_lang=args.source_lang,
+            target_lang=args.target_lang,
+            position_temperature=args.position_temperature,
+            device=args.device,
+            threads=args.threads,
+            max_tokens=args.max_tokens,
+            any_ctranslate2=args.any_ctranslate2,
+        )
 
 
 def add_arguments(parser: ArgumentParser) -> None:

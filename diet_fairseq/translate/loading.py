@@ -193,10 +193,10 @@ def load_transformer(description: ModelDescription) -> LoadedModel:
 def _check_architecture(state: dict[str, Any], path: Path) -> None:
     """Refuse an architecture that is not registered; fairseq's own message for it fails."""
     config = state["cfg"]["model"]
-    name = getattr(config, "_name", None) or getattr(config, "arch", None)
-    if name and name not in ARCH_MODEL_REGISTRY and name not in MODEL_DATACLASS_REGISTRY:
+    name = str(getattr(config, "_name", None) or getattr(config, "arch", None))
+    if name not in ARCH_MODEL_REGISTRY and name not in MODEL_DATACLASS_REGISTRY:
         raise UserError(
-            f"{path} holds a model of the architecture {shown(str(name))}, which neither fairseq "
+            f"{path} holds a model of the architecture {shown(name)}, which neither fairseq "
             "nor this plugin has: give --user-dir, the package that registers it"
         )
 

@@ -164,10 +164,8 @@ except KeyboardInterrupt:
 """
 
 
-#: the words of every command -> arguments with which it begins to work
+#: the words of commands that always import PyTorch -> arguments with which they begin to work
 ARGUMENTS = {
-    ("translate",): ["model"],
-    ("serve",): ["model", "--port", "0"],
     ("export", "ctranslate2"): ["model", "out"],
     ("export", "hf"): ["model", "out"],
     ("import", "hf"): ["model", "out"],

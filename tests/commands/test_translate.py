@@ -3,8 +3,11 @@
 import io
 import json
 import os
+import signal
+import subprocess
 import sys
 from argparse import ArgumentParser
+from functools import partial
 
 import pytest
 
@@ -13,6 +16,7 @@ from diet_fairseq.commands import translate
 from diet_fairseq.errors import UserError
 from diet_fairseq.text import lines
 from diet_fairseq.translate.translator import Translator
+from tests.commands.test_cli import INTERRUPTED_TORCH, ROOT
 from tests.support.translating import Backwards, words_only
 
 TEXT = "one two\n\n a\u2028b\x85c \r\nlast"
@@ -141,6 +145,17 @@ def test_ctrl_c_reports_the_number_of_written_lines(model, text, monkeypatch, ca
     with pytest.raises(SystemExit, match="130"):
         run(model, text)
     assert capsys.readouterr().err == "interrupted: 0 lines were translated and written\n"
+
+
+def test_an_interrupt_while_libraries_are_imported_is_silent(tmp_path):
+    (tmp_path / "torch.py").write_text(INTERRUPTED_TORCH)
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    done = subprocess.run(
+        [sys.executable, "-m", "diet_fairseq", "translate", words_only(tmp_path), os.devnull],
+        env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
 
 def test_a_closed_pipe_ends_it_in_silence(model, text, monkeypatch, capfd):

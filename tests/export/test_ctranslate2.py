@@ -19,12 +19,12 @@ EXACT = 1e-4  # tolerance of log-probabilities in float32
 
 
 def exported(model, folder, quantization="float32"):
-    export.save(model, str(folder), quantization)
+    export.save_model(model, str(folder), quantization)
     return str(folder)
 
 
 def difference(model, folder):
-    return export.difference(model, str(folder))
+    return export.measure_difference(model, str(folder))
 
 
 def fits(case):
@@ -91,7 +91,7 @@ def reasons():
 )
 def test_an_unsupported_scheme_is_refused_with_a_reason(case, reason):
     with pytest.raises(UserError) as error:
-        export.specification(tiny.model_of(case))
+        export.build_specification(tiny.model_of(case))
     assert str(error.value).startswith(f"CTranslate2 can't hold {reason}")
     assert str(error.value).endswith("export it to Hugging Face: diet-fairseq export hf")
 
@@ -139,7 +139,7 @@ def test_shapes_of_models_fit(arch, options, tmp_path):
 def test_options_without_a_counterpart_are_refused(options, reason):
     model = tiny.from_arguments(tiny.complete("transformer", **options))
     with pytest.raises(UserError) as error:
-        export.specification(model)
+        export.build_specification(model)
     assert str(error.value).startswith(f"CTranslate2 can't hold {reason}")
 
 
@@ -183,7 +183,7 @@ def test_the_comparison_sees_a_parameter_that_differs(tmp_path):
 
 def test_an_encoder_is_refused():
     with pytest.raises(UserError, match="can't hold an encoder's heads: it is exported for trans"):
-        export.specification(tiny.model_of(Case("t5", family="bert")))
+        export.build_specification(tiny.model_of(Case("t5", family="bert")))
 
 
 def test_special_tokens_are_in_the_configuration(tmp_path):

@@ -54,7 +54,7 @@ def test_positions_in_cross_attention_are_refused(sharing):
     """Fixed slopes are no parameters, which would be missed otherwise."""
     case = Case("alibi").but(position_cross_attention=True, position_sharing=sharing)
     with pytest.raises(UserError) as error:
-        export.specification(tiny.model_of(case))
+        export.build_specification(tiny.model_of(case))
     assert str(error.value) == (
         "CTranslate2 can't hold positions in cross-attention: its cross-attention has none; "
         "export it to Hugging Face: diet-fairseq export hf"
@@ -63,7 +63,7 @@ def test_positions_in_cross_attention_are_refused(sharing):
 
 def test_a_score_of_more_than_the_offset_is_refused():
     with pytest.raises(UserError) as error:
-        export.specification(tiny.model_of(Case("fire")))
+        export.build_specification(tiny.model_of(Case("fire")))
     assert str(error.value).startswith(
         "CTranslate2 can't hold the position scheme fire: it has scores"
     )

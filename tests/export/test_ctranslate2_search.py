@@ -11,7 +11,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.sequence_generator import SequenceGenerator
 
 from diet_fairseq.errors import UserError
-from diet_fairseq.export.ctranslate2.specification import specification
+from diet_fairseq.export.ctranslate2.specification import build_specification
 from diet_fairseq.patches.beam_search import QuickBeamSearch
 from diet_fairseq.translate.ctranslate2_engine import CTranslate2Engine
 from tests.export.test_ctranslate2 import EXACT, difference, exported
@@ -119,7 +119,7 @@ def test_a_dictionary_of_repeated_names_is_refused():
     args = tiny.arguments(Case("t5"))
     model = ARCH_MODEL_REGISTRY["transformer_t5"].build_model(args, Task)
     with pytest.raises(UserError, match="can't hold a dictionary with #fairseq:overwrite: a name"):
-        specification(model)
+        build_specification(model)
 
 
 def test_odd_entries_are_read_and_scored_as_the_model_does(odd, tmp_path):

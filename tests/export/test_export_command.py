@@ -118,19 +118,20 @@ def test_model_json_beside_the_checkpoint_is_exported_too(place, tmp_path):
     ).write()  # fmt: skip
     out = tmp_path / "out"
     run("export", "ctranslate2", run_folder / "checkpoint.pt", out)
-    about = read_model_json(out)
-    assert (about.engine, about.checkpoint, about.data) == ("ctranslate2", None, None)
-    assert (about.subwords, about.subword_model) == ("subword_nmt", out / "codes")
-    assert (about.preprocessing, about.beam, about.lenpen) == ("moses", 4, 0.6)
-    assert about.penalty == "tensor2tensor"
+    description = read_model_json(out)
+    assert description.engine == "ctranslate2"
+    assert (description.checkpoint, description.data) == (None, None)
+    assert (description.subwords, description.subword_model) == ("subword_nmt", out / "codes")
+    assert (description.preprocessing, description.beam, description.lenpen) == ("moses", 4, 0.6)
+    assert description.penalty == "tensor2tensor"
 
 
 def test_a_model_of_absolute_positions_says_how_long_a_sentence_may_be(place, tmp_path):
-    about = ModelDescription("fairseq", "en", "de", place)
+    description = ModelDescription("fairseq", "en", "de", place)
     for scheme, limit, longest in (("learned", None, tiny.LIMIT - 1), ("none", None, None),
                                    ("learned", 3, 3), ("none", 3, 3)):  # fmt: skip
         model = tiny.model_of(Case(scheme))
-        loaded = LoadedModel(replace(about, max_source_length=limit), model, None, None)
+        loaded = LoadedModel(replace(description, max_source_length=limit), model, None, None)
         loaded.write_model_json("ctranslate2", tmp_path)
         description = read_model_json(tmp_path)
         assert description.max_source_length == longest
@@ -187,7 +188,7 @@ def test_a_checkpoint_that_has_diverged_is_refused(place, tmp_path, capsys, word
 
 def test_an_export_that_computes_something_else_is_not_kept(place, tmp_path, capsys, monkeypatch):
     furthest = float("nan")  # more than the tolerance, too
-    monkeypatch.setattr(export, "difference", lambda *_: furthest)
+    monkeypatch.setattr(export, "measure_difference", lambda *_: furthest)
     words = ("export", "ctranslate2", place / "checkpoint.pt", tmp_path / "out")
     assert f"outputs differ by {furthest}; nothing was written" in refusal(capsys, *words)
     assert names_in(tmp_path) == set()

@@ -64,8 +64,9 @@ def test_generation_ends_where_the_decoder_has_no_more_positions(translation_fol
 
 
 def test_a_translation_model_that_came_back_translates(translation, translation_back):
-    about = read_model_json(translation_back)
-    assert (about.engine, about.source_lang, about.target_lang) == ("fairseq", "en", "de")
+    description = read_model_json(translation_back)
+    assert description.engine == "fairseq"
+    assert description.languages == ("en", "de")
     before, after = (Translator(model) for model in (translation, translation_back))
     text = ["the quick brown fox"]
     assert after.translate(text) == before.translate(text)
@@ -186,9 +187,9 @@ def test_text_becomes_what_the_encoder_was_trained_on(encoder, tmp_path):
     text = {"lower": True, "language": "fr"}
     for content in (text, {"task": {}, "text": text}):  # of pretraining, of a task
         made_from.write_text(json.dumps(content))
-        for about in (resolve_model(checkpoint, translates=False), back):
-            assert (about.lower, about.language) == (True, "fr")
-            source, _ = about.tokenizers
+        for description in (resolve_model(checkpoint, translates=False), back):
+            assert (description.lower, description.language) == (True, "fr")
+            source, _ = description.tokenizers
             assert source.encode("The Quick") == source.encode("the quick")
 
 

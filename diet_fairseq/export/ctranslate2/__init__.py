@@ -19,7 +19,7 @@ from ...translate.loading import load_transformer
 from ...translate.model_files import ModelOptions, resolve_model
 from ..folder import atomic_folder, refuse_existing
 from .positions import exact_length
-from .specification import specification
+from .specification import build_specification
 
 #: 4.6.0, 4.8.1 and 4.8.2 use the first layer's table of positions in all layers
 MIN_VERSION = (4, 8, 3)
@@ -35,9 +35,9 @@ def run(args: Namespace) -> None:
     options = ModelOptions.from_args(args)
     loaded = load_transformer(resolve_model(args.checkpoint, options, translates=False))
     with atomic_folder(args.out) as folder:
-        save(loaded.model, str(folder), args.quantization)
+        save_model(loaded.model, str(folder), args.quantization)
         loaded.write_model_json("ctranslate2", folder)
-        largest = difference(loaded.model, str(folder))
+        largest = measure_difference(loaded.model, str(folder))
         if args.quantization == "float32" and not largest <= TOLERANCE:
             raise UserError(
                 f"CTranslate2 does not reproduce {args.checkpoint}: outputs differ by "
@@ -58,16 +58,16 @@ def check_version(version: str) -> None:
         )
 
 
-def save(model: Any, folder: str, quantization: str) -> None:
+def save_model(model: Any, folder: str, quantization: str) -> None:
     """Write CTranslate2's files of fairseq's model into the folder."""
-    spec: Any = specification(model)
+    spec: Any = build_specification(model)
     spec.validate()
     spec.optimize(quantization=quantization)
     spec.save(folder)
 
 
 @torch.inference_mode()
-def difference(model: Any, folder: str) -> float:
+def measure_difference(model: Any, folder: str) -> float:
     """The largest difference of the log-probabilities of random targets, in one batch."""
     source, target = model.encoder.dictionary, model.decoder.dictionary
     sources = random_sentences(source, exact_length(model.encoder), 1)

@@ -27,7 +27,7 @@ PARAMETERS = re.compile(
 
 
 @torch.no_grad()
-def specification(model: Any) -> Any:
+def build_specification(model: Any) -> Any:
     """The specification of an encoder-decoder.
 
     Raises:
