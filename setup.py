@@ -56,11 +56,8 @@ setup(
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
     ],
     packages=find_packages(include=["diet_fairseq", "diet_fairseq.*"]),
-    py_modules=["diet_fairseq_cli"],
-    entry_points={"console_scripts": ["diet-fairseq=diet_fairseq_cli:main"]},
-    package_data={
-        "diet_fairseq": ["py.typed", "analysis/page.html", "inference/service/page.html"]
-    },
+    entry_points={"console_scripts": ["diet-fairseq=diet_fairseq.cli:main"]},
+    package_data={"diet_fairseq": ["py.typed", "look/page.html", "translate/service/page.html"]},
     zip_safe=False,  # --user-dir needs a folder
     python_requires=">=3.11",
     install_requires=[

@@ -21,11 +21,11 @@ from torch import Tensor
 from diet_fairseq.attention.backends import (
     BACKENDS,
     AttentionCall,
-    Request,
+    CallShape,
     candidates,
     quickest,
 )
-from diet_fairseq.attention.backends.comparison import run
+from diet_fairseq.attention.backends.comparison import compute_results
 from diet_fairseq.positions import SCHEMES
 from diet_fairseq.positions.base import AttentionShape, Limit
 from diet_fairseq.positions.layout import Layout
@@ -75,7 +75,7 @@ def call(backend: str, length: int, dropout: float | None) -> Callable[[], objec
 
 def request(
     scheme: str, length: int, dropout: float | None, tokens: int, device: str, dtype: torch.dtype
-) -> Request:
+) -> CallShape:
     """The request of the same call, for a layer with this scheme."""
     limit = Limit(length, "--max-positions")
     shape = AttentionShape(HEADS, HEAD_DIM, HEADS * HEAD_DIM, limit, limit)
@@ -83,7 +83,7 @@ def request(
     padding = torch.zeros(sentences, length, dtype=torch.bool, device=device)
     layout = Layout.of_self_attention(padding)
     schemes = (SCHEMES[scheme].create(shape).to(device),) if SCHEMES[scheme].in_attention else ()
-    return Request(schemes, layout, (sentences, HEADS, HEAD_DIM), dtype, dropout or 0.0)
+    return CallShape(schemes, layout, (sentences, HEADS, HEAD_DIM), dtype, dropout or 0.0)
 
 
 def choices(lengths: list[int], rounds: int, tokens: int, device: str, dtype: torch.dtype) -> None:
@@ -96,7 +96,7 @@ def choices(lengths: list[int], rounds: int, tokens: int, device: str, dtype: to
                 with torch.set_grad_enabled(dropout is not None):
                     backend = quickest(call_request)
                     runs = {
-                        name: partial(run, BACKENDS[name], call_request)
+                        name: partial(compute_results, BACKENDS[name], call_request)
                         for name in (backend, *candidates(call_request))
                     }
                     timings = in_turn(runs, rounds, clock=CLOCKS[device])

@@ -20,7 +20,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from diet_fairseq.analysis.translations import bins
+from diet_fairseq.look.translations import length_bins
 from diet_fairseq.text.lines import read_lines, read_pairs
 from diet_fairseq.text.scores import score
 
@@ -67,7 +67,7 @@ def score_by_length(source: Path, reference: Path, output: Path) -> dict[str, di
     """The scores of all lines, and of those with so many words in the source."""
     pairs, translations = [*read_pairs(source, reference)], [*read_lines(output)]
     lengths = [len(line.split()) for line, _ in pairs]
-    members = {"all": [*range(len(pairs))]} | bins(lengths, LENGTHS)
+    members = {"all": [*range(len(pairs))]} | length_bins(lengths, LENGTHS)
     return {
         label: score([translations[n] for n in numbers], [pairs[n][1] for n in numbers])
         for label, numbers in members.items()

@@ -28,9 +28,9 @@ from fairseq.trainer import Trainer
 from torch.profiler import ProfilerActivity, profile
 
 from diet_fairseq.attention.backends import BACKENDS
+from diet_fairseq.models.adapters import PositionalEncoder
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
 from diet_fairseq.positions.scores import Factors, Offsets
-from diet_fairseq.stack.encoder import PositionalEncoder
 
 from .encoders import ROWS, SHAPES, batch_of, lengths_of, trainer_of
 from .harness import append_line, in_turn, machine
@@ -44,7 +44,7 @@ ATTENTION = re.compile(r"flash|fmha|cudnn|attention|softmax|offset")
 
 def computes(scheme: str, backend: str) -> bool:
     """Whether the backend computes the scheme, and in another way than `sdpa` does."""
-    form = BACKENDS[backend].reads
+    form = BACKENDS[backend].native_score
     needed = "offsets" if form is Offsets else "factors" if form is Factors else None
     limit = Limit(8, "--max-positions")
     kinds = SCHEMES[scheme].create(AttentionShape(1, 4, 4, limit, limit)).kinds
@@ -65,7 +65,7 @@ def step(trainer: Trainer, backend: str, batch: dict[str, Any]) -> None:
     """A training step with this backend."""
     for module in trainer.get_model().modules():
         if isinstance(module, PositionalEncoder):
-            module.placement.config.attention_backend = backend
+            module.stack_config.positions.attention_backend = backend
     trainer.train_step([batch], raise_oom=True)
 
 
@@ -126,7 +126,8 @@ def measure(args: argparse.Namespace, trainers: dict[str, Trainer], length: int)
     }
     steps[AGAIN] = partial(step, first, BASELINE[1], batch)
     steps = {name: run for name, run in steps.items() if succeeds(f"{name}, n = {length:,}", run)}
-    timings = in_turn(steps, args.rounds, warmup=2, clock=now)
+    warmup = 2 if args.device == "cuda" else 0
+    timings = in_turn(steps, args.rounds, warmup, clock=now)
     operations = count_operations(first, args.size, sentences, length)
 
     columns = "ms | speed against none | tokens/s | share of peak | kernels, ms | of attention"

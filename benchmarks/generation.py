@@ -20,8 +20,8 @@ from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
 import diet_fairseq
-from diet_fairseq.export import checkpoint as export_checkpoint
-from diet_fairseq.inference.model_files import NONE, Pieces, resolve_model
+from diet_fairseq.translate.loading import load_transformer
+from diet_fairseq.translate.model_files import NO_SUBWORDS, ModelOptions
 
 from .harness import in_turn, machine, save
 
@@ -73,9 +73,9 @@ def by_ctranslate2(
 
     from diet_fairseq.export import ctranslate2 as export
 
-    about = resolve_model(Path(checkpoint), Pieces(Path(data), NONE))
+    loaded = load_transformer(Path(checkpoint), ModelOptions(Path(data), NO_SUBWORDS))
     with tempfile.TemporaryDirectory() as folder:
-        export.save(export_checkpoint.load(about), folder, quantization)
+        export.save(loaded.model, folder, quantization)
         threads = {"inter_threads": 1, "intra_threads": torch.get_num_threads()}
         translator = ctranslate2.Translator(folder, device="cpu", **threads)
     batches = [

@@ -164,8 +164,8 @@ def call_backend(
     inputs: Inputs, backend: str, q: Tensor, k: Tensor, v: Tensor, line: Tensor
 ) -> Tensor:
     """Attention by a backend of the package, which gets the score in the form that it reads."""
-    score: Score = Offsets(line, inputs.layout)
-    if BACKENDS[backend].reads is not Offsets:
+    score: Score = Offsets(line)
+    if BACKENDS[backend].native_score is not Offsets:
         score = Dense(toeplitz(line, inputs.length)[None])
     return BACKENDS[backend](AttentionCall(q, k, v, (score,), (), inputs.layout, 0.0))[0]
 
@@ -217,7 +217,7 @@ def kernel_modules() -> dict[str, ModuleType]:
     modules = {
         name: sys.modules[backend.compute.__module__]
         for name, backend in BACKENDS.items()
-        if backend.reads is Offsets
+        if backend.native_score is Offsets
     }
     return {name: module for name, module in modules.items() if hasattr(module, "tiles_of")}
 

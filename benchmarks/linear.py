@@ -24,10 +24,8 @@ import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from torch import Tensor
 
-from diet_fairseq.attention.context import without_none
+from diet_fairseq.models.adapters import PositionalEncoder
 from diet_fairseq.positions.layout import Layout
-from diet_fairseq.stack.encoder import PositionalEncoder
-from diet_fairseq.stack.forward_context import create_context
 
 from .encoders import SHAPES, STOCK, words
 from .harness import Timing, forget_peak, in_fork, in_turn, machine, memory, save
@@ -81,16 +79,18 @@ def encoder_of(row: str, length: int, args: Namespace, **model_options: Any) -> 
 
 def through(encoder: Any, x: Tensor, part: str) -> Tensor:
     """x (T, B, d) through all layers, or their attention alone, as the encoder's own loop does."""
-    context = None
     if isinstance(encoder, PositionalEncoder):
-        layout = Layout.of_self_attention(torch.zeros(x.size(1), x.size(0), dtype=torch.bool))
-        shared = without_none(encoder.positions, encoder.segments)
-        context = create_context(encoder, layout, shared, x.size(1))
+        layout = Layout.without_padding(x.size(0), x.device)
+        context = encoder.create_context(layout, x.size(1))
+        for layer in encoder.layers:
+            module: Any = layer if part == "layer" else layer.self_attn
+            x = module(x, context)[0]
+        return x
     for layer in encoder.layers:
         if part == "layer":
-            x = layer(x, encoder_padding_mask=context)
+            x = layer(x, encoder_padding_mask=None)
         else:
-            x, _ = layer.self_attn(x, x, x, key_padding_mask=context, need_weights=False)
+            x, _ = layer.self_attn(x, x, x, key_padding_mask=None, need_weights=False)
     return x
 
 

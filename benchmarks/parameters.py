@@ -10,8 +10,6 @@ and ELECTRA-base. The models are built without memory for their parameters.
 from argparse import Namespace
 from typing import Any, NamedTuple
 
-from diet_fairseq.commands.arguments import silence_logs
-
 #: solved from the paper's rounded counts; its text has "30,000" and 120,000
 VOCABULARIES = {"English": 30_522, "multilingual": 120_000}
 POSITIONS = 512
@@ -119,7 +117,6 @@ def print_tables_3_and_4() -> None:
 
 
 if __name__ == "__main__":
-    silence_logs()
     print_table_6()
     print()
     print_tables_3_and_4()

@@ -12,7 +12,7 @@ are tokens of the target, as in fairseq's log. ``busy`` is the time of a step's 
 PyTorch's profiler, over the time of the step: well below 1 the step waits for the CPU. Beam search
 translates the valid set as fairseq-generate does, beam 5, in float32 and in half precision; the
 models are not trained, so that every sentence has 20 tokens. ``--device cpu --size _tiny`` tries
-the command where there is no GPU.
+the command where there is no GPU, without half precision, which is very slow there.
 """
 
 import argparse
@@ -20,6 +20,7 @@ import copy
 import gc
 import logging
 import statistics
+import sys
 from collections.abc import Callable
 from functools import partial
 from itertools import islice
@@ -131,7 +132,10 @@ def measure_row(row: str, args: argparse.Namespace) -> list[dict[str, Any]]:
     trainer = trainer_of(row, args.size, args.data, where=options)
     trainer.task.load_dataset("valid")
     trainings = [partial(measure_training, trainer, tokens, args) for tokens in args.max_tokens]
-    searches = [partial(measure_search, trainer, row, half, args) for half in (False, True)]
+    searches = [
+        partial(measure_search, trainer, row, precision == "float16", args)
+        for precision in args.precisions
+    ]
     records = []
     measurements: list[Callable[[], dict[str, Any]]] = [*trainings, *searches]
     for measurement in measurements:
@@ -170,6 +174,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, help="file of JSON lines to append to")
     args = parser.parse_args()
+    args.precisions = ["float32", "float16"] if args.device == "cuda" else ["float32"]
     logging.disable(logging.INFO)  # of fairseq, between the rows of the table
 
     columns = [
@@ -177,13 +182,15 @@ def main() -> None:
         for tokens in args.max_tokens
         for column in (f"{tokens:,} tokens: words/s (against the first row)", "ms", "busy", "GiB")
     ]
-    for precision in ("float32", "float16"):
+    for precision in args.precisions:
         columns += [f"search in {precision}: sentences/s (against the first row)", "busy"]
     print(f"| row | {' | '.join(columns)} |\n|{' --- |' * (1 + len(columns))}", flush=True)
     first: list[dict[str, Any]] = []
+    failed = False
     for row in args.rows:
         records = measure_row(row, args)
         first = first or records
+        failed = failed or any("error" in record for record in records)
         cells = [
             cell for record, base in zip(records, first, strict=True)
             for cell in cells_of(record, base)
@@ -193,6 +200,7 @@ def main() -> None:
         torch.cuda.empty_cache()
     name = torch.cuda.get_device_name() if args.device == "cuda" else "cpu"
     print({**machine(), "device": name})
+    sys.exit(failed)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,13 @@
 """Decoupled positional attention (DIET, TUPE and their baselines) for fairseq.
 
-Importing it registers everything with fairseq and makes the changes of `patches.table` (`plugin`)
-where fairseq is imported, before or after: ``--user-dir diet_fairseq`` does so. It doesn't import
-fairseq or PyTorch by itself, so that commands start quickly, and `diet_fairseq.hf` needs no
-fairseq. The environment variable DIET_FAIRSEQ_PATCHES (`modes`) selects the changes.
+Three things hold for imports, and this file and `plugin` are all that they take:
+
+- In whichever order a program imports fairseq and this package, the plugin is active before
+  fairseq can load a checkpoint: models, tasks, criterions and optimizers are registered, and the
+  changes of `patches` are made. ``--user-dir diet_fairseq`` is one way of importing the package.
+- Importing the package imports neither fairseq nor PyTorch. `diet_fairseq.hf`, exported CTranslate2
+  folders and ``--help`` need no fairseq.
+- Every module of the package can be the first that a program imports.
 """
 
 import sys
@@ -12,55 +16,58 @@ from importlib.abc import MetaPathFinder
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from .errors import UserError, report_user_errors
-from .modes import active_kinds
 from .version import __version__
 
 if TYPE_CHECKING:
-    from .inference.translator import Translation, Translator
-    from .positions.registry import register_position_scheme
+    from .config import register_position_scheme
+    from .translate.translator import Translation, Translator
 
 __all__ = ["Translation", "Translator", "__version__", "register_position_scheme"]
+
+#: Packages that the plugin consists of. They import fairseq, which imports the plugin, which needs
+#: all of them: therefore fairseq is imported before the first module of any of them.
+PLUGIN_PACKAGES = {
+    f"{__name__}.{name}"
+    for name in ("checkpoints", "criterions", "models", "optim", "patches", "stack", "tasks")
+}
 
 
 class PluginFinder(MetaPathFinder):
     """Imports the plugin at the end of the first import of fairseq."""
 
     def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> Any:
-        if name != "fairseq":
+        if name != "fairseq" and name not in PLUGIN_PACKAGES:
             return None
-        others = (finder for finder in sys.meta_path if finder is not self)
-        specs = (finder.find_spec(name, path, target) for finder in others)
+        other_finders = (finder for finder in sys.meta_path if finder is not self)
+        specs = (finder.find_spec(name, path, target) for finder in other_finders)
         spec = next((spec for spec in specs if spec is not None), None)
         if spec is not None and spec.loader is not None:
-            load: Any = spec.loader.exec_module
+            execute: Any = spec.loader.exec_module
 
-            def load_with_plugin(module: ModuleType) -> None:
-                load(module)
-                import_module(".plugin", __name__)
+            def execute_with_plugin(module: ModuleType) -> None:
+                if name == "fairseq":
+                    execute(module)
+                    import_module(".plugin", __name__)
+                else:
+                    import_module("fairseq")
+                    execute(module)
 
-            spec.loader.exec_module = load_with_plugin  # type: ignore[method-assign]
+            spec.loader.exec_module = execute_with_plugin  # type: ignore[method-assign]
         return spec
 
 
-try:
-    has_plugin = bool(active_kinds())
-except UserError:
-    sys.excepthook = report_user_errors(sys.excepthook)  # the plugin, which does this, is missing
-    raise
-if has_plugin:
-    if sys.modules.get("fairseq") is not None:
-        from . import plugin  # noqa: F401
-    else:
-        sys.meta_path.insert(0, PluginFinder())
+if sys.modules.get("fairseq") is None:
+    sys.meta_path.insert(0, PluginFinder())
+else:
+    from . import plugin  # noqa: F401
 
 
 def __getattr__(name: str) -> Any:
     """Import what needs PyTorch when it is first used."""
     module = {
-        "Translation": "inference.translator",
-        "Translator": "inference.translator",
-        "register_position_scheme": "positions.registry",
+        "Translation": "translate.translator",
+        "Translator": "translate.translator",
+        "register_position_scheme": "config",
     }.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,23 +1,30 @@
-"""The position options: their table, defaults and checks."""
+"""The position options: their table, defaults and checks; and the registration of schemes."""
 
 import logging
+import re
+import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
-from types import SimpleNamespace
-from typing import Any
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeVar
 
 from .attention.backends import BACKENDS
-from .checks import positive
-from .errors import UserError
+from .errors import UserError, check_positive
 from .positions import SCHEMES, AttentionShape, Limit, PositionScheme
 from .positions.options import Option, at_least
-from .positions.registry import for_each_scheme
 from .positions.segments import SegmentScores
 
-#: options that any scheme has
-ANY_SCHEME = {
-    *("position_scheme", "position_sampling", "position_sampling_length", "position_temperature")
+Scheme = TypeVar("Scheme", bound=type[PositionScheme])
+
+#: general options that not every scheme has, see `options_of`
+BY_SCHEME = {
+    "position_sharing",
+    "position_input",
+    "position_cross_attention",
+    "projection_length",
+    "projection_sharing",
 }
 #: options that per-head segments have with any scheme
 SEGMENT_OPTIONS = ("position_sharing", "position_gain")
@@ -65,7 +72,7 @@ GENERAL_OPTIONS = (
         float,
         "at inference: number that the logits of attention are divided by; below 1 for inputs that "
         "are longer than those of training (default: 1)",
-        check=positive,
+        check=check_positive,
     ),
     Option(
         "projection_length",
@@ -124,50 +131,104 @@ def position_options() -> dict[str, Option]:
     return options | general | {"position_scheme": scheme}
 
 
-for_each_scheme(lambda _: position_options())  # raises where options clash
+#: called with the name of a scheme that is registered; `models.architectures` adds its function
+registration_hooks: list[Callable[[str], None]] = []
 
 
-class PositionConfig(SimpleNamespace):
+def register_position_scheme(name: str) -> Callable[[Scheme], Scheme]:
+    """Register a subclass of `PositionScheme` under a name, as a decorator.
+
+        @register_position_scheme("rotate")
+        class Rotate(PositionScheme): ...
+
+    From then on ``--position-scheme rotate`` and the architectures ``transformer_rotate``,
+    ``roberta_rotate``, ``bert_rotate`` and ``electra_rotate`` exist, with the scheme's options. The
+    module that does this must be imported wherever a checkpoint or an exported model with the
+    scheme is used: fairseq's commands and ours import the package that ``--user-dir`` names.
+
+    Raises:
+        UserError: the name is taken or not allowed
+        TypeError: an option of the scheme is declared differently elsewhere
+    """
+
+    def register(scheme: Scheme) -> Scheme:
+        if not re.fullmatch("[a-z][a-z0-9_]*", name):
+            raise UserError(
+                f"the name of a position scheme must be lower-case letters, digits and _, but is "
+                f"{name!r}: rename it"
+            )
+        if name in SCHEMES:
+            first = SCHEMES[name]
+            raise UserError(
+                f"the position scheme {name} is registered already, by "
+                f"{first.__module__}.{first.__qualname__}: give {scheme.__qualname__} another name"
+            )
+        SCHEMES[name] = scheme
+        try:
+            position_options()
+            for hook in registration_hooks:
+                hook(name)
+        except Exception:
+            del SCHEMES[name]
+            raise
+        return scheme
+
+    return register
+
+
+class PositionConfig:
     """How position information enters the model: an attribute for each of `position_options`.
 
-    The value is None if the option is not given and the scheme decides.
+    The value is None if the option is not given and the scheme decides. Annotated are the options
+    that this package reads outside of the scheme that declares them.
     """
+
+    position_scheme: str
+    position_sharing: str | None
+    position_input: str
+    position_cross_attention: bool
+    position_sampling: str | None
+    position_sampling_length: int | None
+    position_temperature: float | None
+    position_gain: float | None
+    position_start: str | None
+    projection_length: int | None
+    projection_sharing: str | None
+    segment_scheme: str | None
+    num_segments: int | None
+    attention_backend: str
+
+    def __init__(self, **options: Any) -> None:
+        vars(self).update(options)
 
     @staticmethod
     def add_args(parser: ArgumentParser) -> None:
-        """Add one flag per option, without defaults: architectures fill in what is not given."""
+        """Add one flag per option, without defaults: architectures set what is not given."""
         for option in position_options().values():
             if option.type is bool:
                 parser.add_argument(option.flag, help=option.help, action="store_true")
                 continue
-            kind = backend_today if option.name == "attention_backend" else option.type
+            kind = current_backend if option.name == "attention_backend" else option.type
             parser.add_argument(option.flag, help=option.help, type=kind, choices=option.choices)
 
-    @staticmethod
-    def of(args: Namespace | Any) -> "PositionConfig":
-        """Read and check the options among fairseq's arguments, and fill in the defaults."""
-        given: dict[str, Any] = {
-            name: getattr(args, name, option.default) for name, option in position_options().items()
-        }
-        if given["position_scheme"] not in SCHEMES:
+    @classmethod
+    def from_args(cls, args: Namespace | Any) -> "PositionConfig":
+        """Read and check the options among fairseq's arguments, and set the defaults of others."""
+        options = position_options().items()
+        config = cls(**{name: getattr(args, name, option.default) for name, option in options})
+        if config.position_scheme not in SCHEMES:
             raise UserError(
                 f"--position-scheme must be one of {', '.join(SCHEMES)}, but is "
-                f"{given['position_scheme']}: if a package of your own registers it, import that "
+                f"{config.position_scheme}: if a package of your own registers it, import that "
                 "package first (--user-dir in commands)"
             )
-        given["attention_backend"] = backend_today(given["attention_backend"])
-        PositionConfig(**given)._check()
-        if given["position_start"] == "blind" and given["position_gain"] is None:
-            given["position_gain"] = 1.0
-        for name, default in options_of(SCHEMES[given["position_scheme"]]).items():
-            # each module has its default gain: that of segments per head differs
-            if given[name] is None and name != "position_gain":
-                given[name] = default
-        if given["segment_scheme"] == "per-head" and given["position_sharing"] is None:
-            given["position_sharing"] = "none"
-        if given["segment_scheme"] in ("input", "per-head") and given["num_segments"] is None:
-            given["num_segments"] = 2
-        return PositionConfig(**given)
+        config.attention_backend = current_backend(config.attention_backend)
+        config._check()
+        config._set_defaults()
+        return config
+
+    #: the name in version 0.3
+    of = from_args
 
     def write_to(self, args: Namespace | Any) -> None:
         """Write every option into fairseq's arguments, which the checkpoint saves."""
@@ -223,14 +284,17 @@ class PositionConfig(SimpleNamespace):
         built: dict[str, PositionScheme] = {}
         scheme = self.scheme_in(shape.cross)
         if scheme is not None:
-            given = {option.argument: getattr(self, option.name) for option in scheme.options}
-            options = {name: value for name, value in given.items() if value is not None}
-            built["positions"] = scheme.create(shape, **options)
+            built["positions"] = scheme.create(shape, **self.constructor_options(scheme))
             self._check_backend(built["positions"])
         if self.segment_scheme == "per-head":
             gain = {} if segment_gain is None else {"gain": segment_gain}
             built["segments"] = SegmentScores(shape, self.num_segments or 0, **gain)
         return built
+
+    def constructor_options(self, scheme: type[PositionScheme]) -> dict[str, Any]:
+        """The options that are given, by the keywords of the scheme's constructor."""
+        given = {option.argument: getattr(self, option.name) for option in scheme.options}
+        return {name: value for name, value in given.items() if value is not None}
 
     def __str__(self) -> str:
         """One line that identifies a run: every option in force."""
@@ -243,18 +307,40 @@ class PositionConfig(SimpleNamespace):
             if value not in (None, False)
         )
 
+    def _set_defaults(self) -> None:
+        """Set the defaults of the options that are not given."""
+        if self.position_start == "blind" and self.position_gain is None:
+            self.position_gain = 1.0
+        for name, default in options_of(self.scheme).items():
+            # each module has its default gain: that of segments per head differs
+            if getattr(self, name) is None and name != "position_gain":
+                setattr(self, name, default)
+        if self.segment_scheme == "per-head" and self.position_sharing is None:
+            self.position_sharing = "none"
+        if self.segment_scheme in ("input", "per-head") and self.num_segments is None:
+            self.num_segments = 2
+
     def _check(self) -> None:
+        """Refuse values that are not allowed, and options that would have no effect."""
+        defaults = options_of(self.scheme)
         for option in position_options().values():
             value = getattr(self, option.name)
-            if value is not None:
-                if option.choices is not None and value not in option.choices:
-                    raise UserError(
-                        f"{option.flag} must be one of {', '.join(option.choices)}, but is {value}"
-                    )
-                if option.check is not None:
-                    option.check(option.flag, value)
-                self._check_option(option, value)
-        self._check_effect()
+            if value is None:
+                continue
+            option.validate(value)
+            if value in (option.default, defaults.get(option.name)):
+                continue
+            if not self._has_option(option.name):
+                raise UserError(
+                    f"{option.flag}{'' if value is True else f' {value}'} is not an option of the "
+                    f"position scheme {self.position_scheme}: leave it out, or take one of "
+                    f"{', '.join(schemes_with(option.name))}"
+                )
+            need, has_effect = NEEDS.get(option.name, ("", lambda _: True))
+            if not has_effect(self):
+                raise UserError(
+                    f"{option.flag} {value} has no effect without {need}: leave it out, or add that"
+                )
         if self.segment_scheme == "per-head" and self.scheme.compressed:
             raise UserError(
                 "--segment-scheme per-head can't be combined with the position scheme "
@@ -262,48 +348,14 @@ class PositionConfig(SimpleNamespace):
                 "all segments; take input or none"
             )
 
-    def _check_option(self, option: Option, value: Any) -> None:
-        """Refuse an option of other schemes, unless its value changes nothing."""
-        options = options_of(self.scheme)
-        if (
-            not option.name.startswith(("position_", "projection_"))
-            or option.name in ANY_SCHEME
-            or value in (option.default, options.get(option.name))
-            or (option.name in options and acts_in_attention(self.scheme))
-            or (option.name in SEGMENT_OPTIONS and self.segment_scheme == "per-head")
-        ):
-            return
-        fit = [
-            name
-            for name, scheme in SCHEMES.items()
-            if acts_in_attention(scheme) and option.name in options_of(scheme)
-        ]
-        raise UserError(
-            f"{option.flag}{'' if value is True else f' {value}'} is not an option of the position "
-            f"scheme {self.position_scheme}: leave it out, or take one of {', '.join(fit)}"
+    def _has_option(self, name: str) -> bool:
+        """Whether the option is one of the scheme, of segments per head, or of any scheme."""
+        is_general = any(option.name == name for option in GENERAL_OPTIONS)
+        return (
+            (is_general and name not in BY_SCHEME)
+            or self.position_scheme in schemes_with(name)
+            or (self.segment_scheme == "per-head" and name in SEGMENT_OPTIONS)
         )
-
-    def _check_effect(self) -> None:
-        """Refuse options that would have no effect beside the others."""
-        scheme, has_sampling = self.scheme, self.position_sampling not in (None, "none")
-        has_peak = self.position_start != "blind"
-        reads_positions = (
-            scheme.compressed
-            or (self.position_input or scheme.input) != "none"
-            or (scheme.in_attention and not scheme.kinds <= {"content_score"})
-        )
-        for name, has_effect, need in (
-            ("position_peak", has_peak, "--position-start local"),
-            ("position_sampling", reads_positions or not has_sampling, "a scheme with positions"),
-            ("position_sampling_length", has_sampling, "--position-sampling"),
-            ("num_segments", self.segment_scheme not in (None, "none"), "--segment-scheme"),
-        ):
-            value = getattr(self, name)
-            if not has_effect and value not in (None, options_of(scheme).get(name)):
-                raise UserError(
-                    f"--{name.replace('_', '-')} {value} has no effect without {need}: leave it "
-                    "out, or add that"
-                )
 
     def _check_backend(self, scheme: PositionScheme) -> None:
         """Refuse a backend that doesn't serve all kinds of terms that the scheme has."""
@@ -318,13 +370,56 @@ class PositionConfig(SimpleNamespace):
             )
 
 
-@cache
-def backend_today(name: str) -> str:
+def reads_positions(config: PositionConfig) -> bool:
+    """Whether other positions of tokens would change what the model computes."""
+    scheme = config.scheme
+    return (
+        scheme.compressed
+        or (config.position_input or scheme.input) != "none"
+        or (scheme.in_attention and not scheme.kinds <= {"content_score"})
+    )
+
+
+#: options that need something else -> its name, and whether it is there
+NEEDS: dict[str, tuple[str, Callable[[PositionConfig], bool]]] = {
+    "position_peak": ("--position-start local", lambda c: c.position_start != "blind"),
+    "position_sampling": (
+        "a scheme with positions",
+        lambda c: c.position_sampling == "none" or reads_positions(c),
+    ),
+    "position_sampling_length": (
+        "--position-sampling",
+        lambda c: c.position_sampling not in (None, "none"),
+    ),
+    "num_segments": ("--segment-scheme", lambda c: c.segment_scheme not in (None, "none")),
+}
+
+
+def current_backend(name: str) -> str:
     """The backend of this name; auto for a name of an earlier version."""
     if name not in RETIRED_BACKENDS:
         return name
     logger.info(f"--attention-backend {name} is no longer there: auto is taken")
     return "auto"
+
+
+def schemes_with(option: str) -> list[str]:
+    """The names of the schemes that act in attention and have this option."""
+    return [
+        name
+        for name, scheme in SCHEMES.items()
+        if acts_in_attention(scheme) and option in options_of(scheme)
+    ]
+
+
+def encoder_defaults(scheme: type[PositionScheme], has_segments: bool) -> dict[str, Any]:
+    """The defaults of encoders for a scheme's options, where they differ from `options_of`."""
+    defaults: dict[str, Any] = {}
+    if "position_untie_cls" in options_of(scheme):
+        defaults["position_untie_cls"] = "official"
+    if has_segments:
+        defaults["segment_scheme"] = scheme.segment_scheme
+    return defaults
 
 
 def acts_in_attention(scheme: type[PositionScheme]) -> bool:
@@ -343,3 +438,20 @@ def options_of(scheme: type[PositionScheme]) -> dict[str, Any]:
     if scheme.compressed:
         options |= {"projection_length": None, "projection_sharing": "none"}
     return options
+
+
+def import_user_dir(folder: Path) -> None:
+    """Import a package by its folder, as fairseq's ``--user-dir``, without importing fairseq.
+
+    Raises:
+        UserError: the folder is not a package, or another module with its name is imported
+    """
+    folder = folder.resolve()
+    if not (folder / "__init__.py").is_file():
+        raise UserError(f"{folder} is not a Python package: give a folder with an __init__.py")
+    sys.path.insert(0, str(folder.parent))
+    module = import_module(folder.name)
+    if Path(module.__file__ or "").parent != folder:
+        raise UserError(
+            f"{folder} has the name of another module, {module.__file__}: rename the folder"
+        )

@@ -1,21 +1,85 @@
-"""A user's mistake: one clear last line on stderr, status 1, no traceback."""
+"""A user's mistake: checks that raise it, and its report, one line on stderr with status 1.
 
+Ctrl-C is reported likewise, with status 130 and how to continue.
+"""
+
+import ast
 import os
+import signal
 import sys
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from types import TracebackType
+from typing import TypeVar
 
-#: an environment variable: with 1 the traceback of a `UserError` is printed, too
+Number = TypeVar("Number", int, float)
+#: environment variable: with 1 the traceback of a `UserError` is printed, too
 DEBUG = "DIET_FAIRSEQ_DEBUG"
+#: part of the name of an option that costs time and memory without parameters -> its largest value
+#: in untrusted files
+MAX_UNTRUSTED_VALUES = {
+    "positions": 1 << 20,
+    "position_max_distance": 1 << 16,
+    "position_clip": 1 << 16,
+}
 
 
 class UserError(ValueError):
     """A mistake that the user can correct. The text gives name, rule, value, and what to do."""
 
 
-def user_error_behind(error: BaseException | None) -> UserError | None:
+# --- checks: they return the value or raise a `UserError` that begins with the flag
+
+
+def check_at_least(flag: str, value: Number, least: Number) -> Number:
+    """Check that a number is at least ``least`` and finite."""
+    if least <= value < float("inf"):
+        return value
+    rule = "a finite number" if least == -float("inf") else f"at least {least}"
+    if least <= value:
+        rule += " and finite"
+    raise UserError(f"{flag} must be {rule}, but is {value}")
+
+
+def check_positive(flag: str, value: float, usual: str = "") -> float:
+    """Check that a number is above 0 and finite; the error names the ``usual`` value."""
+    if 0 < value < float("inf"):
+        return value
+    advice = f": {usual} is usual" if usual else ""
+    raise UserError(f"{flag} must be a number above 0, but is {value}{advice}")
+
+
+def check_not_negative(flag: str, value: float, usual: str) -> float:
+    """Check that a number is at least 0 and finite; the error names the ``usual`` value."""
+    if 0 <= value < float("inf"):
+        return value
+    raise UserError(f"{flag} must be a number of at least 0, but is {value}: {usual} is usual")
+
+
+def check_betas(flag: str, value: str | Iterable[float]) -> tuple[float, float]:
+    """Check Adam's two rates: text on the command line, or a list in a configuration file."""
+    try:
+        first, second = ast.literal_eval(value) if isinstance(value, str) else value
+        if {type(first), type(second)} <= {int, float} and 0 <= first < 1 and 0 <= second < 1:
+            return float(first), float(second)
+    except (SyntaxError, TypeError, ValueError):
+        pass
+    raise UserError(
+        f"{flag} must be two numbers from 0 to below 1, but is {value!r}: write '(0.9, 0.999)'"
+    )
+
+
+# --- reports
+
+
+def one_line(text: str) -> str:
+    """The text with control characters escaped: names of files and values may contain any."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def find_user_error(error: BaseException | None) -> UserError | None:
     """The `UserError` that ``error`` is or was raised from; fairseq rewraps what it catches."""
     while error is not None and not isinstance(error, UserError):
         error = error.__cause__ or error.__context__
@@ -23,35 +87,33 @@ def user_error_behind(error: BaseException | None) -> UserError | None:
 
 
 def report_user_errors(excepthook: Callable) -> Callable:
-    """``sys.excepthook`` that prints the line of a `UserError`, and leaves other errors alone."""
+    """A ``sys.excepthook`` that prints the line of a `UserError`, and passes other errors on."""
+    if hasattr(excepthook, "reports_user_errors"):
+        return excepthook
 
     @wraps(excepthook)
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        mistake = user_error_behind(error)
+        mistake = find_user_error(error)
         if mistake is None or os.environ.get(DEBUG) == "1":
             excepthook(kind, error, trace)
         if mistake is not None:
             sys.stdout.flush()
             print(f"error: {one_line(str(mistake))}", file=sys.stderr)
 
+    hook.reports_user_errors = True  # type: ignore[attr-defined]
     return hook
 
 
 @contextmanager
-def rephrased(say: Callable[[Exception], str]) -> Iterator[None]:
-    """Raise an exception as a `UserError` with the text of ``say``, or the one behind it."""
+def as_user_error(message: Callable[[Exception], str]) -> Iterator[None]:
+    """Raise an exception as a `UserError` with the text of ``message``, or the one behind it."""
     try:
         yield
     except Exception as error:
-        mistake = user_error_behind(error)
+        mistake = find_user_error(error)
         if mistake is not None:
             raise mistake from None
-        raise UserError(say(error)) from error
-
-
-def one_line(text: str) -> str:
-    """The text with control characters escaped: names of files and values may hold any."""
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+        raise UserError(message(error)) from error
 
 
 @contextmanager
@@ -61,3 +123,41 @@ def exit_with_one_line() -> Iterator[None]:
         yield
     except UserError as error:
         raise SystemExit(f"error: {one_line(str(error))}") from None
+
+
+# --- interrupts
+
+
+@contextmanager
+def interruptible(advice: Callable[[], str]) -> Iterator[None]:
+    """On Ctrl-C, print ``interrupted: ADVICE`` and exit; on a closed pipe, exit in silence."""
+    try:
+        yield
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        sys.stdout.flush()
+        start = "\n" if sys.stderr.isatty() else ""  # a terminal shows ^C on the current line
+        print(f"{start}interrupted: {advice()}", file=sys.stderr)
+        raise SystemExit(128 + signal.SIGINT) from None
+    except BrokenPipeError:
+        # The rest of Python's buffer must not be written when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(128 + signal.SIGPIPE) from None
+
+
+@contextmanager
+def silent_interrupts() -> Iterator[None]:
+    """Ctrl-C ends the process at once (a shell's status 130) while PyTorch is imported.
+
+    Python's KeyboardInterrupt in the middle of PyTorch's initialisation aborts the process.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if handler is not signal.default_int_handler or not in_main_thread:
+        yield  # Ctrl-C is ignored, or means something else
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)

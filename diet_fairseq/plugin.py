@@ -1,20 +1,35 @@
 """The plugin: models, tasks, criterions and optimizers for fairseq, and changes to fairseq.
 
-Importing this module registers and changes all of them. `import diet_fairseq` imports it as soon as
-fairseq is imported, and so does ``--user-dir diet_fairseq``.
+Importing this module registers and changes all of them. The first import of fairseq in a program
+that has imported `diet_fairseq`, and the first import of `diet_fairseq` in one that has imported
+fairseq, import it.
 """
 
 import os
+import sys
 
-import fairseq
+from fairseq import utils
 
-import diet_fairseq
-
-from . import criterions, optim, tasks  # noqa: F401
-from .models import diet_bert, diet_electra, diet_roberta, diet_transformer  # noqa: F401
+from .criterions import diet_electra, diet_fused_label_smoothing, diet_masked_lm_nsp  # noqa: F401
+from .errors import UserError, report_user_errors
+from .models import diet_bert, diet_roberta, diet_transformer  # noqa: F401
+from .models import diet_electra as electra_models  # noqa: F401
+from .optim import fused_adamw, lamb_torch, linear_ratio  # noqa: F401
 from .patches.table import PATCHES
+from .tasks import diet_masked_lm_nsp as nsp_tasks  # noqa: F401
 
-PATCHES.apply()
-# fairseq compares folders as text, and spells that of an installed plugin in this way
-_FOLDER = os.path.join(os.path.dirname(fairseq.__file__), "..", diet_fairseq.__name__)
-diet_fairseq.__path__.append(_FOLDER)
+try:
+    PATCHES.apply()
+except UserError:  # sys.excepthook, which is among the changes, does not report it yet
+    sys.excepthook = report_user_errors(sys.excepthook)
+    raise
+
+# `import_user_module` leaves out a --user-dir whose folder is in its memo, and refuses a package
+# that was imported otherwise. It compares folders as text, and the last spelling is its own for
+# ``--user-dir diet_fairseq``, the name of an installed plugin.
+_FOLDER = os.path.dirname(__file__)
+utils.import_user_module.memo = getattr(utils.import_user_module, "memo", set()) | {
+    os.path.abspath(_FOLDER),
+    os.path.realpath(_FOLDER),
+    os.path.join(os.path.dirname(utils.__file__), "..", __package__),
+}

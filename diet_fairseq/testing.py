@@ -6,7 +6,6 @@ from collections.abc import Callable
 from itertools import product
 from typing import Any
 
-import fairseq  # noqa: F401  # first of all: it imports the plugin
 import torch
 from fairseq.data import Dictionary
 from fairseq.data.data_utils import collate_tokens
@@ -65,7 +64,7 @@ def check_shapes(name: str, heads: int = HEADS) -> None:
             assert returned is declared, (
                 f"score returns {returned.__name__}, but score_type is {declared.__name__}"
             )
-            _check_shape(score.dense(), 3, heads, tq, tk)
+            _check_shape(score.dense(layout), 3, heads, tq, tk)
         q, k = torch.randn(3, HEADS, tq, width), torch.randn(3, HEADS, tk, width)
         for x, turned in zip((q, k), scheme.transform(q, k, layout), strict=True):
             assert turned.shape == x.shape, f"transform gives {tuple(turned.shape)}"

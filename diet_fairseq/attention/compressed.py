@@ -36,7 +36,7 @@ class Compression(nn.Module):
         if self.start != "local":
             return torch.empty(self.length, self.positions).normal_(std=0.02)
         slots = torch.arange(self.positions) * self.length // self.positions  # (n,)
-        members = F.one_hot(slots, self.length).T.float()  # (k, n)
+        members = F.one_hot(slots, self.length).T.to(torch.get_default_dtype())  # (k, n)
         # FSDP takes no transposed parameter
         return (members / members.sum(dim=1, keepdim=True)).contiguous()
 

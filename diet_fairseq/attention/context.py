@@ -56,7 +56,8 @@ def scores_of(schemes: Schemes, layout: Layout, typed: type[Score] | None = None
             # In self-attention the limit applies to tokens, not to compressed keys.
             check_length(layout, scheme.shape.keys if scheme.shape.cross else scheme.shape.queries)
     scores = [score for scheme in schemes if (score := typed_score(scheme, layout)) is not None]
-    rest = dense_sum(tuple(score for score in scores if typed is None or type(score) is not typed))
+    others = tuple(score for score in scores if typed is None or type(score) is not typed)
+    rest = dense_sum(others, layout)
     as_they_are = tuple(score for score in scores if type(score) is typed)
     return as_they_are if rest is None else (*as_they_are, Dense(rest))
 
@@ -73,9 +74,9 @@ def typed_score(scheme: PositionScheme, layout: Layout) -> Score | None:
     return score
 
 
-def dense_sum(scores: Scores) -> Tensor | None:
+def dense_sum(scores: Scores, layout: Layout) -> Tensor | None:
     """(B|1, H|1, Tq, Tk), or None where there is nothing to add."""
-    return reduce(torch.add, [score.dense() for score in scores]) if scores else None
+    return reduce(torch.add, [score.dense(layout) for score in scores]) if scores else None
 
 
 def prepare(schemes: Schemes, layout: Layout) -> None:

@@ -7,8 +7,6 @@ strings of the configuration, and the configuration names what fairseq would loo
 download: `configuration` refuses both before fairseq sees them.
 """
 
-import fairseq  # noqa: F401  # first of all: it imports the plugin
-
 from .file import read, report_faults
 
 __all__ = ["read", "report_faults"]

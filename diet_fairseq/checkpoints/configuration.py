@@ -19,7 +19,7 @@ from fairseq.registry import REGISTRIES
 from torch.nn import Parameter
 from torch.nn.modules import module as modules
 
-from ..checks import LARGEST
+from ..errors import MAX_UNTRUSTED_VALUES
 from .plain import Refused, quoted, shown
 
 _MOST_CHARACTERS = 1_000_000  # of text, and of values; shared lists count each time
@@ -69,7 +69,7 @@ def check(args: Any, cfg: Any) -> None:
     on the model, so all are checked.
     """
     for place, value in values(args, cfg):
-        for name, most in LARGEST.items():
+        for name, most in MAX_UNTRUSTED_VALUES.items():
             if name in place.rpartition(".")[2] and _exceeds(most, value):
                 raise Refused(
                     f"{shown(place)} of its configuration is {quoted(value)}, but a checkpoint's "

@@ -13,9 +13,8 @@ from typing import Any
 
 import torch
 
-from .. import input_files
+from .. import files
 from ..errors import UserError
-from ..modes import VARIABLE, active_kinds
 from . import configuration
 from .pickled_objects import check_cost, only_checkpoint_names
 from .plain import Refused, plain, reason, shown
@@ -28,27 +27,13 @@ ADVICE = "give a checkpoint, such as checkpoint_best.pt"
 _LOADING_LOCK = threading.RLock()
 
 
-def check_protection() -> None:
-    """Refuse to read checkpoints where no change of the kind safety is made.
-
-    Raises:
-        UserError: DIET_FAIRSEQ_PATCHES is off
-    """
-    if "safety" not in active_kinds():
-        raise UserError(
-            f"{VARIABLE} is off, and checkpoints are not read without its protection: leave it "
-            "out, or set it to no-data"
-        )
-
-
 @contextmanager
 def report_faults(path: Any) -> Iterator[None]:
     """Within this context, a command of ours builds the model of a checkpoint.
 
     Raises:
-        UserError: it has a fault, or a file that it needs is missing; see also `check_protection`
+        UserError: it has a fault, or a file that it needs is missing
     """
-    check_protection()
     try:
         yield
     except UserError:
@@ -69,7 +54,7 @@ def report_faults(path: Any) -> Iterator[None]:
 def check_regular(path: Any) -> None:
     """Refuse a folder, a pipe or a device in the place of a checkpoint."""
     if os.path.lexists(path):
-        input_files.check_regular(path, advice=ADVICE)
+        files.check_regular(path, advice=ADVICE)
 
 
 def read(file: Any, map_location: Any = None) -> dict[str, Any]:
@@ -106,10 +91,9 @@ def read(file: Any, map_location: Any = None) -> dict[str, Any]:
 
 def load(file: Any, map_location: Any = None, other_types: tuple[type, ...] = ()) -> Any:
     """The content of a file, checkpoint or not, by `CHECKPOINT_NAMES` and of ``other_types``."""
-    check_protection()
     name = _name_of(file)
     if not hasattr(file, "read"):
-        input_files.check_regular(file, advice=ADVICE)
+        files.check_regular(file, advice=ADVICE)
     user_types = tuple(
         kind for kind in torch.serialization.get_safe_globals() if isinstance(kind, type)
     )
@@ -136,7 +120,7 @@ def _check_archive(file: Any) -> int:
         Refused: it is compressed, as torch.save never writes it
         UnpicklingError: see `check_cost`
     """
-    with nullcontext(file) if hasattr(file, "read") else input_files.open_regular(file) as archive:
+    with nullcontext(file) if hasattr(file, "read") else files.open_regular(file) as archive:
         start = archive.tell()
         try:
             size = archive.seek(0, os.SEEK_END)

@@ -1,28 +1,24 @@
 """Arguments of several commands, without heavy imports."""
 
-import logging
-import math
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
-Number = TypeVar("Number", int, float)
+from ..errors import Number, UserError, check_at_least
 
 
 def at_least(least: Number) -> Callable[[str], Number]:
     """A type for ``add_argument``: a finite number of ``least``'s type, not below it."""
-    kind = type(least)
+    number_type = type(least)
 
     def read(text: str) -> Number:
-        value = kind(text)
-        if not (least <= value and math.isfinite(value)):
-            rule = f"at least {least:g} and finite" if kind is float else f"at least {least}"
-            rule = rule if math.isfinite(least) else "a finite number"
-            raise ArgumentTypeError(f"must be {rule}, but is {text}")
-        return value
+        value = number_type(text)
+        try:
+            return check_at_least("", value, least)
+        except UserError as error:
+            raise ArgumentTypeError(str(error).strip()) from None
 
-    read.__name__ = kind.__name__  # argparse says "invalid int value" of other text
+    read.__name__ = number_type.__name__  # argparse says "invalid int value" of other text
     return read
 
 
@@ -40,7 +36,7 @@ def integer_between(least: int, most: int) -> Callable[[str], int]:
 
 
 def add_model_files(parser: ArgumentParser) -> None:
-    """Add the options for a model's files, which `inference.model_files.Pieces` reads."""
+    """Add the options for a model's files, which `translate.model_files.ModelOptions` holds."""
     add = parser.add_argument_group("for a checkpoint without model.json beside it").add_argument
     add("--data", type=Path, metavar="DIR",
         help="folder of fairseq-preprocess with the dictionaries (default: data-bin above MODEL)"
@@ -80,9 +76,3 @@ def add_model(parser: ArgumentParser, text: str = "") -> None:
              "corrupt memory")  # fmt: skip
     add_position_temperature(parser)
     add_model_files(parser)
-
-
-def silence_logs() -> None:
-    """Hide the log messages of fairseq and of the plugin below warnings."""
-    for name in ("fairseq", "diet_fairseq"):
-        logging.getLogger(name).setLevel(logging.WARNING)

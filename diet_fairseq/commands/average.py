@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import UserError
+from ..errors import UserError, silent_interrupts
 
-#: the KIND of --num-KIND-checkpoints -> names of such files
-_KINDS = {
+#: KIND of --num-KIND-checkpoints -> pattern of the files' names
+CHECKPOINT_PATTERNS = {
     "epoch": re.compile(r"checkpoint(\d+)\.pt"),
     "update": re.compile(r"checkpoint_\d+_(\d+)\.pt"),
 }
@@ -25,7 +25,7 @@ def find_checkpoints(folder: Path, kind: str, count: int) -> list[Path]:
     numbers = {
         path: int(match[1])
         for path in folder.iterdir()
-        if (match := _KINDS[kind].fullmatch(path.name))
+        if (match := CHECKPOINT_PATTERNS[kind].fullmatch(path.name))
     }
     if len(numbers) < count:
         raise UserError(
@@ -36,14 +36,15 @@ def find_checkpoints(folder: Path, kind: str, count: int) -> list[Path]:
 
 
 def average(paths: Sequence[Path]) -> dict[str, Any]:
-    """A checkpoint with the mean of all parameters, and everything else from the first file.
+    """A checkpoint with the means of all parameters, and everything else from the first file.
 
     Sums are in float32 or wider. Integers are the first file's. The optimizer's state and the
     averages of ``--store-ema``, which belong to one file, are left out.
     """
-    import torch
+    with silent_interrupts():
+        import torch
 
-    from .. import checkpoints
+        from .. import checkpoints
 
     result = checkpoints.read(str(paths[0]), "cpu")
     result.pop("last_optimizer_state", None)
@@ -70,12 +71,12 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
                     f"in {path}: average checkpoints of one run"
                 )
             total += model[name]
-    means: dict[Any, torch.Tensor] = {}  # by the place in memory, which tied parameters share
+    means: dict[Any, torch.Tensor] = {}  # by the memory, which tied parameters share
     for name, total in sums.items():
         tensor = first[name]
         mean = (total / len(paths)).to(tensor.dtype)
-        place = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
-        tied = means.setdefault(place, mean)
+        memory = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        tied = means.setdefault(memory, mean)
         first[name] = tied if torch.equal(tied, mean) else mean  # another file may not tie them
     return result
 
@@ -86,16 +87,17 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="checkpoints, or a folder of checkpoints")  # fmt: skip
     add("--output", required=True, type=Path, metavar="FILE", help="checkpoint to write")
     kinds = parser.add_mutually_exclusive_group()
-    for kind in _KINDS:
+    for kind in CHECKPOINT_PATTERNS:
         kinds.add_argument(f"--num-{kind}-checkpoints", type=int, metavar="N", dest=kind,
                            help=f"average the last N {kind} checkpoints of the folder")  # fmt: skip
 
 
 def run(args: Namespace) -> None:
-    from ..patches import saving
+    with silent_interrupts():
+        from ..patches import saving
 
     paths = args.inputs
-    kind = next((kind for kind in _KINDS if getattr(args, kind) is not None), None)
+    kind = next((kind for kind in CHECKPOINT_PATTERNS if getattr(args, kind) is not None), None)
     if kind:
         if len(paths) > 1 or not paths[0].is_dir():
             raise UserError(

@@ -1,8 +1,9 @@
-"""``diet-fairseq export`` and ``diet-fairseq import``: arguments, without heavy imports."""
+"""``diet-fairseq export`` and ``diet-fairseq import``."""
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+from ..errors import silent_interrupts
 from .arguments import add_model_files, add_position_temperature
 
 #: CTranslate2's types of parameters
@@ -32,10 +33,22 @@ def add_ctranslate2_arguments(parser: ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def run_ctranslate2(args: Namespace) -> None:
+    with silent_interrupts():
+        from ..export.ctranslate2 import run
+    run(args)
+
+
 def add_hf_arguments(parser: ArgumentParser) -> None:
     add_checkpoint(parser)
     add_position_temperature(parser)
     add_model_files(parser)
+
+
+def run_hf(args: Namespace) -> None:
+    with silent_interrupts():
+        from ..hf.convert.to_transformers import run
+    run(args)
 
 
 def add_import_hf_arguments(parser: ArgumentParser) -> None:
@@ -43,3 +56,9 @@ def add_import_hf_arguments(parser: ArgumentParser) -> None:
                         help="folder that `diet-fairseq export hf` or save_pretrained wrote"
                         )  # fmt: skip
     add_out(parser)
+
+
+def run_import_hf(args: Namespace) -> None:
+    with silent_interrupts():
+        from ..hf.convert.from_transformers import run
+    run(args)

@@ -3,13 +3,8 @@
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from ..errors import UserError
-from .arguments import (
-    add_model_files,
-    add_position_temperature,
-    at_least,
-    silence_logs,
-)
+from ..errors import UserError, silent_interrupts
+from .arguments import add_model_files, add_position_temperature, at_least
 
 WINDOWS, SOURCES = [64, 128, 256, 512], [10, 20, 30, 40, 60, 80]
 
@@ -35,34 +30,37 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> None:
-    from ..export import folder
-    from ..inference import model_files
+    with silent_interrupts():
+        from ..export.folder import atomic_folder, refuse_existing
 
-    folder.check(args.out)
-    from ..analysis import lengths, masked_words, translations
-    from ..analysis.loaded_model import load
+    refuse_existing(args.out)
+    from ..look import lengths, masked_words, translations
     from ..text.lines import read_pairs
+    from ..translate.loading import check_transformer, load_model
+    from ..translate.model_files import ModelOptions, resolve_model
 
-    silence_logs()
-    pieces = model_files.Pieces.of(args)
-    abouts = [model_files.resolve_model(path, pieces, translates=False) for path in args.checkpoint]
-    if not abouts[0].source_lang:
+    options = ModelOptions.from_args(args)
+    descriptions = [resolve_model(path, options, translates=False) for path in args.checkpoint]
+    models = (check_transformer(load_model(description)) for description in descriptions)
+    if not descriptions[0].source_lang:
         metrics, windows = masked_words.METRICS, sorted(set(args.lengths or WINDOWS))
         curves = [
-            masked_words.measure(load(about), args.text, windows, args.tokens) for about in abouts
+            masked_words.measure_masked_words(model, args.text, windows, args.tokens)
+            for model in models
         ]
     else:
         if args.reference is None:
             raise UserError("translation models need --reference FILE: the translation of --text")
         pairs = read_pairs(args.text, args.reference)
         lines = [pair for pair in pairs if all(map(str.strip, pair))]
-        sizes = translations.source_lengths(abouts[0], lines)
+        sizes = translations.source_lengths(descriptions[0], lines)
         metrics, ends = translations.METRICS, sorted(set(args.lengths or SOURCES))
-        bins = translations.bins(sizes, ends)
+        bins = translations.length_bins(sizes, ends)
         curves = [
-            translations.measure(load(about), pieces, lines, bins, args.beam) for about in abouts
+            translations.measure_translations(model, options, lines, bins, args.beam)
+            for model in models
         ]
-    with folder.create(args.out) as new:
-        lengths.write(curves, metrics, new)
+    with atomic_folder(args.out) as folder:
+        lengths.write(curves, metrics, folder)
     print(lengths.markdown(curves))
     print(f"\nwrote {args.out / lengths.CSV} and {args.out / lengths.PNG}")

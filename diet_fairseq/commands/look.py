@@ -3,7 +3,8 @@
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from .arguments import add_model_files, at_least, silence_logs
+from ..errors import silent_interrupts
+from .arguments import add_model_files, at_least
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -22,27 +23,26 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> None:
-    from ..export import folder
-    from ..inference import model_files
+    with silent_interrupts():
+        from ..export.folder import atomic_folder, refuse_existing
 
-    folder.check(args.out)
+    refuse_existing(args.out)
     # The drawing libraries are optional: a missing one is named before work begins.
-    from ..analysis import loaded_model, report
-    from ..analysis.scores import look
+    from ..look import report
+    from ..look.scores import look
+    from ..look.windows import read_windows, window_length
+    from ..translate.loading import load_transformer
+    from ..translate.model_files import ModelOptions
 
-    silence_logs()
-    pieces = model_files.Pieces.of(args)
-    models = [
-        loaded_model.load(model_files.resolve_model(path, pieces, translates=False))
-        for path in args.checkpoint
-    ]
-    length = loaded_model.window_length(models, args.length)
+    options = ModelOptions.from_args(args)
+    models = [load_transformer(path, options) for path in args.checkpoint]
+    length = window_length(models, args.length)
     source = args.text.name if args.text else "random words (seed 1)"
     analyses = []
     for model in models:
-        tokens = loaded_model.read_windows(model, length, args.text)
+        tokens = read_windows(model, length, args.text)
         text = f"{len(tokens)} windows of {length} tokens: {source}"
         analyses.append(report.Analysis(model, text, look(model, tokens)))
-    with folder.create(args.out) as new:
-        report.write(analyses, new)
+    with atomic_folder(args.out) as folder:
+        report.write(analyses, folder)
     print(f"wrote {args.out / 'index.html'}")

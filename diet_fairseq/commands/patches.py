@@ -2,19 +2,22 @@
 
 from argparse import ArgumentParser, Namespace
 
+from ..errors import silent_interrupts
+
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--markdown", action="store_true", help="print a table in Markdown")
 
 
 def run(args: Namespace) -> None:
-    from ..patches.table import TABLE
+    with silent_interrupts():
+        from ..patches.table import TABLE
 
     if args.markdown:
-        print("| kind | target | replacement | why |\n| --- | --- | --- | --- |")
+        print("| reason | target | replacement | why |\n| --- | --- | --- | --- |")
         form = "| {0} | `{1}` | `{2}` | {3} |"
     else:
-        form = "{0:6}  {1}\n    replacement  {2}\n    why          {3}\n"
+        form = "{0:13}  {1}\n    replacement  {2}\n    why          {3}\n"
     for patch in TABLE:
-        for kind, why in patch.reasons.items():
-            print(form.format(kind, patch.target, patch.replacement, why))
+        for reason, why in patch.reasons.items():
+            print(form.format(reason, patch.target, patch.replacement, why))

@@ -6,9 +6,15 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from typing import Any
 
-from ..errors import UserError
+from ..errors import UserError, silent_interrupts
 
-FAMILIES = ("transformer", "roberta", "bert", "electra")
+#: family of architectures -> their suffixes of sizes
+SIZES = {
+    "transformer": ("", "_tiny", "_iwslt_de_en", "_wmt_en_de", "_wmt_en_de_big"),
+    "roberta": ("", "_tiny", "_small", "_base", "_large"),
+    "bert": ("", "_tiny", "_small", "_base", "_large"),
+    "electra": ("", "_tiny", "_small", "_base"),
+}
 WIDTH = 100
 
 
@@ -17,8 +23,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> None:
-    from ..config import options_of, position_options
-    from ..positions import SCHEMES
+    with silent_interrupts():
+        from ..config import options_of, position_options
+        from ..positions import SCHEMES
 
     for name in args.names:
         if name not in SCHEMES:
@@ -34,41 +41,23 @@ def run(args: Namespace) -> None:
 
 def describe(name: str) -> Iterator[str]:
     """Lines with a scheme's summary, architectures and options."""
-    from ..config import acts_in_attention, options_of
-    from ..models import diet_bert, diet_roberta
+    from ..config import acts_in_attention, encoder_defaults, options_of, translation_schemes
     from ..positions import SCHEMES
 
     scheme = SCHEMES[name]
     yield f"{name}: {(inspect.getdoc(scheme) or '').splitlines()[0]}"
-    families = {family: sizes for family in FAMILIES if (sizes := sizes_of(family, name))}
-    for family, sizes in families.items():
-        yield f"    --arch {family}_{name}[{'|'.join(filter(None, sizes))}]"
+    families = [f for f in SIZES if f != "transformer" or name in translation_schemes()]
+    for family in families:
+        yield f"    --arch {family}_{name}[{'|'.join(filter(None, SIZES[family]))}]"
     if not acts_in_attention(scheme):
         return
-    models = {"roberta": diet_roberta, "bert": diet_bert, "electra": diet_bert}
     defaults = {
-        family: models[family].defaults(scheme) if family in models else {} for family in families
+        family: {} if family == "transformer" else encoder_defaults(scheme, family != "roberta")
+        for family in families
     }
     for field, default in options_of(scheme).items():
         by_family = {family: values.get(field, default) for family, values in defaults.items()}
         yield from describe_option(field, format_default(by_family))
-
-
-def sizes_of(family: str, name: str) -> list[str]:
-    """The suffixes of the scheme's architectures that the family's tasks can use."""
-    from fairseq.models import ARCH_CONFIG_REGISTRY
-
-    from ..config import translation_schemes
-    from ..positions import SCHEMES
-
-    if family == "transformer" and name not in translation_schemes():
-        return []
-    longer = tuple(f"{family}_{scheme}" for scheme in SCHEMES if scheme.startswith(f"{name}_"))
-    return [
-        arch.removeprefix(f"{family}_{name}")
-        for arch in ARCH_CONFIG_REGISTRY
-        if f"{arch}_".startswith(f"{family}_{name}_") and not arch.startswith(longer)
-    ]
 
 
 def format_default(defaults: dict[str, Any]) -> str:

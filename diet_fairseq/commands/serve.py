@@ -33,8 +33,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> None:
-    from ..inference.service.app import Limits, application
-    from ..inference.service.server import Server
+    from ..translate.service.app import Limits, application
+    from ..translate.service.server import Server
 
     listening = _listen(args.host, args.port)
     translator = load_translator(args)

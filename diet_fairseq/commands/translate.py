@@ -10,11 +10,11 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import UserError
+from ..errors import UserError, interruptible, silent_interrupts
 from .arguments import add_model, at_least
 
 if TYPE_CHECKING:
-    from ..inference.translator import Translation, Translator
+    from ..translate.translator import Translation, Translator
 
 
 def separate_file(paths: list[Path]) -> tuple[list[Path], Path | None]:
@@ -29,7 +29,8 @@ def separate_file(paths: list[Path]) -> tuple[list[Path], Path | None]:
 
 def load_translator(args: Namespace) -> "Translator":
     """The translator that the arguments of `add_model` name; it says if they are an ensemble."""
-    from ..inference.translator import Translator
+    with silent_interrupts():
+        from ..translate.translator import Translator
 
     if len(args.models) > 1:
         print(f"ensemble of {len(args.models)} models:", *args.models, file=sys.stderr)
@@ -47,7 +48,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--beam", type=at_least(1), help="hypotheses to keep (default: the model's own)")
     add("--nbest", type=at_least(1), default=1,
         help="translations of each line, one a line (default: %(default)s)")  # fmt: skip
-    add("--length-penalty", type=at_least(-math.inf), metavar="ALPHA",
+    add("--length-penalty", type=at_least(-math.inf), dest="lenpen", metavar="ALPHA",
         help="exponent of the length penalty (default: the model's own)")  # fmt: skip
     add("--scores", action="store_true", help="write a line of JSON for each line, with scores")
     add("--max-characters", type=at_least(1), default=20_000,
@@ -58,8 +59,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> None:
     from tqdm import tqdm
 
-    from ..inference.lines import windows
-    from ..interrupts import interruptible
+    from ..text.lines import read_line_blocks
 
     printed_lines = 0
     with interruptible(lambda: f"{printed_lines:,} lines were translated and written"):
@@ -75,10 +75,10 @@ def run(args: Namespace) -> None:
             load_translator(args).candidates,
             nbest=args.nbest,
             beam=args.beam,
-            lenpen=args.length_penalty,
+            lenpen=args.lenpen,
         )
         with tqdm(desc="translating", unit=" lines", disable=None) as bar:
-            for lines in windows(source, name, args.max_characters):
+            for lines in read_line_blocks(source, name, args.max_characters):
                 for translations in translate(lines, done=bar.update):
                     print(_render(translations, printed_lines + 1, args.scores))
                     printed_lines += 1

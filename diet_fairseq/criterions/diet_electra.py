@@ -6,14 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch.nn.functional as F
-from fairseq.criterions import FairseqCriterion
+from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from torch import Tensor
 
-from .. import checks
-from ..errors import UserError
-from ..registration import register_criterion
+from ..errors import UserError, check_not_negative
 
 # Notation: B sentences of T tokens, M of them masked, V words.
 
@@ -45,7 +43,7 @@ class ElectraLoss(FairseqCriterion):
     def __init__(self, cfg: ElectraConfig, task: Any) -> None:
         super().__init__(task)
         weight = cfg.discriminator_weight
-        self.weight = checks.not_negative("--discriminator-weight", weight, usual="50")
+        self.weight = check_not_negative("--discriminator-weight", weight, usual="50")
         self.padding = task.source_dictionary.pad()
 
     def forward(

@@ -1,9 +1,9 @@
 """Criterion ``fused_label_smoothed_cross_entropy``: fairseq's, without the (tokens, V) logits."""
 
-from functools import partial
 from typing import Any
 
 import torch
+from fairseq.criterions import register_criterion
 from fairseq.criterions.label_smoothed_cross_entropy import (
     LabelSmoothedCrossEntropyCriterion,
     LabelSmoothedCrossEntropyCriterionConfig,
@@ -12,8 +12,7 @@ from fairseq.models.bart import BARTModel
 from fairseq.models.transformer import TransformerModelBase
 from torch import Tensor, nn
 
-from ..registration import register_criterion
-from ..stack.introspection import has_methods_of, has_standard_output
+from ..models.introspection import has_methods_of, has_standard_output
 
 #: the number of tokens whose logits are computed at a time: they fit into a CPU's cache
 ROWS = 128
@@ -63,7 +62,7 @@ class LinearCrossEntropy(torch.autograd.Function):
             nll = nll + here
             loss = loss + extra * here
             loss = loss + others * (len(weight) * log_normaliser.sum() - everywhere)
-            # p - y, but for the part that all words share, which is added below
+            # p - y without the smoothing constant, which is subtracted after the loop
             if needs_gradients:
                 change = exponential.scatter_add_(1, goal, -extra * normaliser)
                 grad_rows.copy_((change.to(x.dtype) @ weight) / normaliser)
@@ -77,7 +76,7 @@ class LinearCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        # once_differentiable doesn't raise if grad_loss is a constant, as the gradients then are
+        # once_differentiable doesn't raise if grad_loss, and with it the gradients, are constants
         assert not torch.is_grad_enabled(), "the fused criterion has no second derivative"
         grad_x, grad_weight = ctx.saved_tensors
         # autograd casts the second to W's type
@@ -98,48 +97,48 @@ class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
     def forward(
         self, model: Any, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, int, dict[str, Any]]:
-        fused = (
-            reduce
-            and sample["target"].device.type == "cpu"
-            and not self.report_accuracy
-            and not self.ignore_prefix_size
-            and projects_last(model)
-        )
-        features = partial(model, features_only=True)
-        return super().forward(features if fused else model, sample, reduce)
-
-    def compute_loss(
-        self, model: Any, net_output: Any, sample: dict[str, Any], reduce: bool = True
-    ) -> tuple[Tensor, Tensor]:
-        if not isinstance(model, partial):  # of `forward`
-            return super().compute_loss(model, net_output, sample, reduce)
-        real = sample["target"].ne(self.padding_idx)  # (B, T)
-        transformer: Any = model.func
-        weight = transformer.decoder.output_projection.weight
+        target = sample["target"]  # (B, T)
+        needs_logits = not reduce or self.report_accuracy or self.ignore_prefix_size
+        can_fuse = target.device.type == "cpu" and not needs_logits
+        weight = output_weight(model) if can_fuse else None
+        if weight is None:
+            return super().forward(model, sample, reduce)
+        features, _ = model(**sample["net_input"], features_only=True)  # (B, T, d)
         if not torch.is_grad_enabled():  # which a function of autograd can't tell
             weight = weight.detach()
-        return LinearCrossEntropy.apply(
-            net_output[0][real], weight, sample["target"][real], self.eps
+        is_real = target.ne(self.padding_idx)
+        loss, nll_loss = LinearCrossEntropy.apply(
+            features[is_real], weight, target[is_real], self.eps
         )
+        sample_size = len(target) if self.sentence_avg else sample["ntokens"]
+        log = {
+            "loss": loss.detach(),
+            "nll_loss": nll_loss.detach(),
+            "ntokens": sample["ntokens"],
+            "nsentences": len(target),
+            "sample_size": sample_size,
+        }
+        return loss, sample_size, log
 
 
-def projects_last(model: Any) -> bool:
-    """Whether a model's logits are its features times its output projection, and nothing else.
+def output_weight(model: Any) -> Tensor | None:
+    """(V, d), if a model's logits are its features times this matrix and nothing else, else None.
 
     A model may be wrapped, for example for distributed training.
     """
     while hasattr(model, "module"):
         if getattr(model, "find_unused_parameters", False):
-            return False  # data parallel looks for them among the features' parameters
+            return None  # data parallel looks for them among the features' parameters
         model = model.module
     # FSDP2 takes the projection apart again at the end of the forward pass
     if hasattr(model, "reshard") or not has_standard_output(model):
-        return False
+        return None
     projection = model.decoder.output_projection
-    return (
+    is_last = (
         any(has_methods_of(kind, model, "forward") for kind in (TransformerModelBase, BARTModel))
         and has_methods_of(TransformerModelBase, model, "get_targets")
         and type(projection) is nn.Linear
         and projection.bias is None
         and projection.weight.dtype is not torch.float16  # too narrow for sums over a vocabulary
     )
+    return projection.weight if is_last else None

@@ -6,12 +6,12 @@ from typing import Any
 
 import torch.nn.functional as F
 from fairseq import utils
+from fairseq.criterions import register_criterion
 from fairseq.criterions.masked_lm import MaskedLmConfig, MaskedLmLoss
 from fairseq.logging import metrics
 from torch import Tensor
 
 from ..errors import UserError
-from ..registration import register_criterion
 
 
 class _Recorder:

@@ -1,4 +1,4 @@
-"""Export of trained models to other libraries, and import from transformers.
+"""Export of trained models to other libraries.
 
-`checkpoint` reads the model, `folder` writes the export; each target has a ``run``.
+`checkpoint` reads the model, `folder` writes the export. `ctranslate2` and `hf.convert` use them.
 """

@@ -6,27 +6,36 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..atomic import rename
 from ..errors import UserError
+from ..files import rename_durably
 
 
-def check(out: Path) -> None:
-    """Refuse an ``out`` that exists."""
-    if os.path.lexists(out):
-        raise UserError(f"{out} exists: remove it, or give another folder")
+def refuse_existing(folder: Path) -> None:
+    """Refuse a path that exists.
+
+    Raises:
+        UserError: a file or folder is there
+    """
+    if os.path.lexists(folder):
+        raise UserError(f"{folder} exists: remove it, or give another folder")
 
 
 @contextmanager
-def create(out: Path) -> Iterator[Path]:
-    """A temporary folder to write to, which is renamed to ``out`` when it is complete."""
+def atomic_folder(folder: Path) -> Iterator[Path]:
+    """A temporary folder to write to, which is renamed to ``folder`` when it is complete.
+
+    Raises:
+        UserError: the folder can't be written; nothing is left of it
+    """
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=out.parent, prefix=f"{out.name}.") as aside:
-            new = Path(aside, "new")
-            new.mkdir()
-            yield new
-            rename(new, out)  # fails where a file has come in the meantime
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{folder.name}.") as parent:
+            temporary = Path(parent, "new")
+            temporary.mkdir()
+            yield temporary
+            rename_durably(temporary, folder)  # fails if a file has come in the meantime
     except OSError as error:
         raise UserError(
-            f"{out} can't be written: {error.strerror or error}; make room or give another folder"
+            f"{folder} can't be written: {error.strerror or error}; make room or give another "
+            "folder"
         ) from error

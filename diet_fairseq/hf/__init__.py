@@ -4,8 +4,8 @@
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
     model = AutoModelForSeq2SeqLM.from_pretrained(folder)
 
-Folders come from `diet-fairseq export hf`. fairseq is not needed: the schemes, the layout and the
-attention equation are the package's own.
+Folders come from `diet-fairseq export hf`. fairseq is not needed, except for `convert`, which
+converts models in both directions: encoder and decoder are `diet_fairseq.transformer`'s.
 """
 
 import sys

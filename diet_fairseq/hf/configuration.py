@@ -1,24 +1,28 @@
 """Configurations: fairseq's options of models, and those of positions."""
 
 from argparse import Namespace
-from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
+from transformers.activations import ACT2FN
 from transformers.modeling_outputs import Seq2SeqModelOutput
 
-from ..checks import LARGEST
 from ..config import PositionConfig
-from ..positions import AttentionShape, Limit
+from ..errors import MAX_UNTRUSTED_VALUES
+from ..positions import Limit
+from ..transformer import StackConfig
 
 #: name of the cache of keys and values, which transformers 5.24 changed
 CACHE = "cache" if hasattr(Seq2SeqModelOutput, "cache") else "past_key_values"
 #: parts of the names of sizes -> largest values in a configuration
 LARGEST_SIZES = {
-    **LARGEST, "vocab_size": 1 << 28, "embed_dim": 1 << 20, "layers": 1 << 14, "heads": 1 << 14,
+    **MAX_UNTRUSTED_VALUES,
+    "vocab_size": 1 << 28, "embed_dim": 1 << 20, "layers": 1 << 14, "heads": 1 << 14,
     "position_rank": 1 << 20, "position_buckets": 1 << 20, "projection_length": 1 << 20,
 }  # fmt: skip
+#: the gain of per-head segments' scores in models that name none
+SEGMENT_GAIN = 30.0
 #: sizes of an encoder or a decoder; their names in a configuration begin with its name
 SIZES = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads", "normalize_before")
 
@@ -79,28 +83,37 @@ class DietConfig(PreTrainedConfig):
     def positions(self) -> PositionConfig:
         """The options of positions; a wrong one raises a `UserError`."""
         options = self.position_options or {}
-        return PositionConfig.of(Namespace(**options, position_scheme=self.position_scheme))
+        return PositionConfig.from_args(Namespace(**options, position_scheme=self.position_scheme))
 
-    def stack(self, side: str) -> Any:
-        """`SIZES`, ``final_norm`` and ``limit`` of the ``side``, "encoder" or "decoder"."""
-        sizes = {name: getattr(self, f"{side}_{name}") for name in (*SIZES, "final_norm")}
-        positions = "max_source_positions" if side == "encoder" else "max_target_positions"
-        return SimpleNamespace(**sizes, limit=Limit(getattr(self, positions), positions))
+    def stack(self, side: str) -> StackConfig:
+        """The sizes and options of the ``side``, "encoder" or "decoder".
 
-    def attention_shape(
-        self, causal: bool = False, cross: bool = False, layer: int = 0
-    ) -> AttentionShape:
-        """The shape from which the schemes of one kind of attention are built."""
-        stack = self.stack("decoder" if causal or cross else "encoder")
-        keys = self.stack("encoder").limit if cross else stack.limit
-        return self.positions.attention_shape(
-            stack.attention_heads,
-            stack.embed_dim,
-            stack.limit,
-            keys,
-            causal=causal,
-            cross=cross,
-            layer=layer,
+        Raises:
+            UserError: an option of positions is wrong, or sizes contradict one another
+        """
+        layers, width, ffn_width, heads, normalize_before = (
+            getattr(self, f"{side}_{name}") for name in SIZES
+        )
+        limit = "max_source_positions" if side == "encoder" else "max_target_positions"
+        return StackConfig(
+            self.positions,
+            layers,
+            width,
+            ffn_width,
+            heads,
+            Limit(getattr(self, limit), limit),
+            is_decoder=side == "decoder",
+            source=self.stack("encoder") if side == "decoder" else None,
+            normalize_before=normalize_before,
+            final_norm=getattr(self, f"{side}_final_norm"),
+            layernorm_embedding=self.layernorm_embedding,
+            scale_embedding=self.scale_embedding,
+            activation=ACT2FN[self.activation_fn],
+            dropout=self.dropout,
+            attention_dropout=self.attention_dropout,
+            activation_dropout=self.activation_dropout,
+            padding=self.pad_token_id or 0,
+            segment_gain=SEGMENT_GAIN if self.segment_gain is None else self.segment_gain,
         )
 
 

@@ -1,4 +1,4 @@
-"""Encoders with heads: masked language modelling, classification, question answering."""
+"""Encoders, alone and with heads: language modelling, classification, question answering."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
 from transformers.modeling_outputs import (
+    BaseModelOutputWithPooling,
     MaskedLMOutput,
     QuestionAnsweringModelOutput,
     SequenceClassifierOutput,
@@ -13,10 +14,60 @@ from transformers.modeling_outputs import (
 from transformers.utils.generic import can_return_tuple
 
 from ..positions.layout import first_tokens
-from .configuration import DietEncoderConfig
-from .stacks import DietEncoder, DietPreTrainedModel
+from ..transformer import Encoder
+from .configuration import DietConfig, DietEncoderConfig
+from .stack import DietPreTrainedModel, DietStack, selected_states
 
 # Notation: B sentences, T tokens, d model dimension, V words.
+
+
+class DietEncoder(DietStack, Encoder):
+    """An encoder, optionally with segments, and with BERT's pooler of the first real token."""
+
+    def __init__(self, config: DietConfig, vocabulary: int | None = None) -> None:
+        super().__init__(config, "encoder", vocabulary or config.vocab_size)
+        has_pooler, width = getattr(config, "pooler", False), config.encoder_embed_dim
+        self.pooler = nn.Linear(width, width) if has_pooler else None
+        self.activation = ACT2FN[getattr(config, "pooler_activation_fn", "tanh")]
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutputWithPooling:
+        """Encode tokens or their embeddings.
+
+        Args:
+            input_ids: (B, T)
+            attention_mask: (B, T), 0 at padding (default: from the tokens)
+            token_type_ids: (B, T), the segment of each token (default: the first)
+            inputs_embeds: (B, T, d), instead of the tokens
+            kwargs: ``output_hidden_states``, ``output_attentions``, ``return_dict``
+        """
+        need_states, need_weights = self.requests(kwargs)
+        out = self.encode(
+            input_ids,
+            None if self.num_segments is None else token_type_ids,
+            embeddings=inputs_embeds,
+            padding_mask=self.padding_mask(attention_mask, input_ids, inputs_embeds),
+            need_states=bool(need_states),
+            need_weights=bool(need_weights),
+        )
+        pooled = None
+        if self.pooler is not None:
+            first = first_tokens(out.features, out.padding_mask)  # (B, d)
+            pooled = self.activation(self.pooler(first))  # (B, d)
+        return BaseModelOutputWithPooling(
+            out.features,
+            pooled,
+            hidden_states=selected_states(out.states, out.features, need_states),
+            attentions=tuple(out.weights) if need_weights else None,
+        )
 
 
 class DietEncoderModel(DietEncoder):

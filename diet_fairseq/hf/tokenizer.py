@@ -19,7 +19,7 @@ from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
 from ..errors import UserError
-from ..input_files import open_text
+from ..files import open_text
 from ..text.subwords import SentencePiece
 from ..text.tokenizer import FAIRSEQ_MARKS, UNKNOWN, Tokenizer
 from ..text.whitespace import WHITE_SPACE

@@ -4,17 +4,96 @@ from typing import Any
 
 from torch import Tensor, nn
 from transformers import GenerationMixin
-from transformers.cache_utils import EncoderDecoderCache
-from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
-from transformers.utils.generic import can_return_tuple
+from transformers.cache_utils import DynamicCache, EncoderDecoderCache
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    BaseModelOutputWithPastAndCrossAttentions,
+    Seq2SeqLMOutput,
+    Seq2SeqModelOutput,
+)
+from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 
 from ..errors import UserError
+from ..transformer import Decoder
+from .cache import TransformersCache
 from .configuration import CACHE, DietTransformerConfig
-from .stacks import DietDecoder, DietEncoder, DietPreTrainedModel
+from .encoders import DietEncoder
+from .stack import DietPreTrainedModel, DietStack, selected_states
 
 # Notation: B sentences, S source tokens, T target tokens, d model dimension, V words.
 
 SOURCE, TARGET = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
+
+
+class DietDecoder(DietStack, Decoder):
+    """A decoder."""
+
+    def __init__(self, config: DietTransformerConfig) -> None:
+        super().__init__(config, "decoder", config.vocab_size)
+        self.post_init()
+
+    @can_return_tuple
+    @merge_with_config_defaults
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        encoder_hidden_states: Tensor | None = None,
+        encoder_attention_mask: Tensor | None = None,
+        cache: EncoderDecoderCache | None = None,
+        inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        past_key_values: EncoderDecoderCache | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutputWithPastAndCrossAttentions:
+        """Decode tokens or their embeddings.
+
+        Args:
+            input_ids: (B, T), the tokens after the past
+            attention_mask: (B, past + T), 0 at padding (default: the past has no padding)
+            encoder_hidden_states: (B, S, d)
+            encoder_attention_mask: (B, S) (default: no padding)
+            cache: keys and values of the past
+            inputs_embeds: (B, T, d), instead of the tokens
+            use_cache: whether to return the cache, which is made if there is none
+            past_key_values: the cache, as transformers before 5.24 calls it
+            kwargs: ``output_hidden_states``, ``output_attentions``, ``return_dict``
+        """
+        need_states, need_weights = self.requests(kwargs)
+        if encoder_hidden_states is None:
+            raise ValueError("a decoder of an encoder-decoder model needs encoder_hidden_states")
+        if cache is not None and past_key_values is not None:
+            raise ValueError("cache and past_key_values are two names of one cache: give one")
+        cache = past_key_values if cache is None else cache
+        if use_cache and cache is None:
+            cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
+        new = self.padding_mask(None, input_ids, inputs_embeds)  # (B, T)
+        past = 0 if cache is None else int(cache.get_seq_length())
+        padding_mask = nn.functional.pad(new, (past, 0))  # (B, past + T)
+        if attention_mask is not None:
+            padding_mask = attention_mask == 0
+        store: Any = None
+        if cache is not None:
+            sources = encoder_hidden_states.size(1)
+            store = TransformersCache(cache, past, padding_mask.size(1), sources)
+        layers = range(self.num_layers) if need_weights else ()
+        out = self.decode(
+            input_ids,
+            encoder_hidden_states,
+            None if encoder_attention_mask is None else encoder_attention_mask == 0,
+            store,
+            embeddings=inputs_embeds,
+            padding_mask=padding_mask,
+            need_weights=layers,
+            need_cross_weights=layers,
+        )
+        return BaseModelOutputWithPastAndCrossAttentions(
+            out.features,
+            cache if use_cache else None,
+            hidden_states=selected_states(out.states, out.features, need_states),
+            attentions=tuple(out.weights.values()) if need_weights else None,
+            cross_attentions=tuple(out.cross_weights.values()) if need_weights else None,
+        )
 
 
 class DietTransformerPreTrainedModel(DietPreTrainedModel):
@@ -55,9 +134,9 @@ class DietTransformerModel(DietTransformerPreTrainedModel):
         return self.encoder.embed_tokens
 
     def set_input_embeddings(self, value: nn.Module) -> None:
-        self.encoder.embed_tokens = value  # type: ignore[assignment]
+        self.encoder.embed_tokens = value
         if self.config.share_all_embeddings:
-            self.decoder.embed_tokens = value  # type: ignore[assignment]
+            self.decoder.embed_tokens = value
 
     @can_return_tuple
     def forward(

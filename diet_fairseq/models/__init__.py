@@ -1,3 +1,1 @@
 """fairseq models."""
-
-import fairseq  # noqa: F401  # first of all: it imports the plugin

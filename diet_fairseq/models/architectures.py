@@ -2,67 +2,89 @@
 
 import logging
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from ..config import PositionConfig
+from fairseq.models import register_model_architecture
+
+from ..config import PositionConfig, registration_hooks
 from ..errors import UserError
 from ..positions import SCHEMES, PositionScheme
 from ..positions.description import describe, to_text
-from ..positions.registry import for_each_scheme
-from ..registration import register_model_architecture
 from ..version import __version__
 
 logger = logging.getLogger(__name__)
 
-#: fills in the defaults of a size, like fairseq's architecture functions
-Size = Callable[[Namespace], None]
+#: sets the defaults of a size, as fairseq's architecture functions do
+ArchitectureFunction = Callable[[Namespace], None]
+
+
+@dataclass(frozen=True)
+class Family:
+    """The architectures ``NAME_SCHEME`` of a model, in several sizes.
+
+    Attributes:
+        model: the name that fairseq knows the model by
+        sizes: end of an architecture's name -> the function for that size
+        defaults: the family's values for options of a scheme that are not given
+    """
+
+    model: str
+    name: str
+    sizes: dict[str, ArchitectureFunction]
+    defaults: Callable[[type[PositionScheme]], dict[str, Any]]
+
+    def has(self, scheme: str) -> bool:
+        """Whether the family can have the scheme: no decoder can have a compressed one."""
+        return self.name != "transformer" or not SCHEMES[scheme].compressed
+
+
+FAMILIES: list[Family] = []
 
 
 def register_architectures(
     model: str,
-    family: str,
-    sizes: dict[str, Size],
-    defaults: Callable[[type[PositionScheme]], dict[str, Any]] = lambda scheme: {},
+    name: str,
+    sizes: dict[str, ArchitectureFunction],
+    defaults: Callable[[type[PositionScheme]], dict[str, Any]] = lambda _: {},
 ) -> None:
-    """Register ``family_SCHEME`` and its sizes for every scheme that the family can have.
-
-    Schemes that are registered later get theirs then. Compressed ones have no ``transformer``, as
-    no decoder can have them.
-
-    Args:
-        sizes: suffix of the architecture's name -> fairseq's function for that size
-        defaults: the family's values for options that are not given
-    """
-
-    def has_family(scheme: str) -> bool:
-        return family != "transformer" or not SCHEMES[scheme].compressed
-
-    def architecture(arch: str, name: str, size: Size) -> Size:
-        def fill(args: Namespace) -> None:
-            scheme = getattr(args, "position_scheme", None)
-            if scheme not in (None, name):
-                encoders = f"roberta_{scheme} or bert_{scheme}"
-                advice = arch.replace(name, scheme) if has_family(scheme) else encoders
-                raise UserError(
-                    f"--position-scheme {scheme} contradicts --arch {arch}, whose scheme is "
-                    f"{name}: leave it out, or take --arch {advice}"
-                )
-            args.position_scheme = name
-            fill_in(args, defaults(SCHEMES[name]))
-            size(args)
-
-        return fill
-
-    def register(name: str) -> None:
-        for suffix, size in sizes.items() if has_family(name) else ():
-            arch = f"{family}_{name}{suffix}"
-            register_model_architecture(model, arch)(architecture(arch, name, size))
-
-    for_each_scheme(register)
+    """Register the architectures of a `Family` for all schemes."""
+    FAMILIES.append(Family(model, name, sizes, defaults))
+    for scheme in SCHEMES:
+        register_scheme(scheme, FAMILIES[-1:])
 
 
-def fill_in(args: Namespace, defaults: Mapping[str, Any]) -> None:
+def register_scheme(scheme: str, families: Sequence[Family] = FAMILIES) -> None:
+    """Register the architectures of a scheme in these families."""
+    for family in families:
+        for suffix in family.sizes if family.has(scheme) else ():
+            arch = f"{family.name}_{scheme}{suffix}"
+            function = partial(set_architecture, family, scheme, suffix)
+            register_model_architecture(family.model, arch)(function)
+
+
+registration_hooks.append(register_scheme)
+
+
+def set_architecture(family: Family, scheme: str, suffix: str, args: Namespace) -> None:
+    """Set the options that an architecture stands for, and its defaults of others."""
+    given = getattr(args, "position_scheme", None)
+    if given not in (None, scheme):
+        arch = f"{family.name}_{scheme}{suffix}"
+        encoders = f"roberta_{given} or bert_{given}"
+        advice = f"{family.name}_{given}{suffix}" if family.has(given) else encoders
+        raise UserError(
+            f"--position-scheme {given} contradicts --arch {arch}, whose scheme is {scheme}: leave "
+            f"it out, or take --arch {advice}"
+        )
+    args.position_scheme = scheme
+    set_defaults(args, family.defaults(SCHEMES[scheme]))
+    family.sizes[suffix](args)
+
+
+def set_defaults(args: Namespace, defaults: Mapping[str, Any]) -> None:
     """Set the options that are not given."""
     for name, value in defaults.items():
         if getattr(args, name, None) is None:
@@ -73,7 +95,7 @@ def fill_in(args: Namespace, defaults: Mapping[str, Any]) -> None:
 OFF = (None, False, 0, -1, "")
 
 
-def settle(args: Namespace, unsupported: tuple[str, ...]) -> PositionConfig:
+def validate_options(args: Namespace, unsupported: tuple[str, ...]) -> PositionConfig:
     """Check the options, and write those in force into the arguments that a checkpoint saves.
 
     Args:
@@ -85,7 +107,7 @@ def settle(args: Namespace, unsupported: tuple[str, ...]) -> PositionConfig:
                 f"--{name.replace('_', '-')} {getattr(args, name)} can't be combined with "
                 "position schemes: leave it out, or use fairseq's own model"
             )
-    config = PositionConfig.of(args)
+    config = PositionConfig.from_args(args)
     config.write_to(args)
     args.position_description = to_text(describe(config))
     args.no_token_positional_embeddings = config.position_input == "none"

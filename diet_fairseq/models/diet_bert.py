@@ -2,18 +2,17 @@
 
 import logging
 from argparse import ArgumentParser, Namespace
+from functools import partial
 from typing import Any
 
 from fairseq import utils
+from fairseq.models import register_model
 from fairseq.modules.transformer_sentence_encoder import init_bert_params
 from torch import Tensor, nn
 
-from ..config import PositionConfig
-from ..positions import PositionScheme
+from ..config import PositionConfig, encoder_defaults
 from ..positions.description import describe, to_text
-from ..registration import register_model
-from ..stack import warm_start
-from . import diet_roberta
+from . import warm_start
 from .architectures import register_architectures
 from .diet_roberta import SIZES, DietRobertaModel
 
@@ -97,13 +96,8 @@ class DietBertModel(DietRobertaModel):
                 state_dict[f"{prefix}pooler.{part}"] = value
         if warm_start.starts(self):
             options = Namespace(position_scheme=scheme, position_untie_cls="official")
-            description: Any = to_text(describe(PositionConfig.of(options)))
+            description: Any = to_text(describe(PositionConfig.from_args(options)))
             state_dict.setdefault(warm_start.DESCRIPTION, description)
 
 
-def defaults(scheme: type[PositionScheme]) -> dict[str, Any]:
-    """BERT's defaults for a scheme's options."""
-    return {**diet_roberta.defaults(scheme), "segment_scheme": scheme.segment_scheme}
-
-
-register_architectures("diet_bert", "bert", SIZES, defaults)
+register_architectures("diet_bert", "bert", SIZES, partial(encoder_defaults, has_segments=True))

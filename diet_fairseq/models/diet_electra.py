@@ -1,23 +1,23 @@
 """ELECTRA with positions in every head, of generator and discriminator: `electra_<scheme>`."""
 
 from argparse import ArgumentParser, Namespace
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from fairseq import utils
+from fairseq.models import register_model
 from fairseq.models.roberta import RobertaEncoder
 from fairseq.models.transformer import TransformerConfig
 from fairseq.modules.transformer_sentence_encoder import init_bert_params
 from fairseq.tasks.masked_lm import MaskedLMTask
 from torch import Tensor, nn
 
-from .. import checks
-from ..errors import UserError
-from ..registration import register_model
-from ..stack.encoder import PositionalEncoder
-from . import diet_bert
-from .architectures import Size, register_architectures
+from ..config import encoder_defaults
+from ..errors import UserError, check_at_least
+from .adapters import PositionalEncoder
+from .architectures import ArchitectureFunction, register_architectures
 from .diet_roberta import DietRobertaModel, FactoredHead, PositionalRobertaEncoder, size
 
 # Notation: B sentences of T tokens, M of which are the generator's targets; V words; width d of the
@@ -60,7 +60,7 @@ class Generator(nn.Module):
     def __init__(self, args: Namespace, dictionary: Any, discriminator: PositionalEncoder) -> None:
         super().__init__()
         cfg = TransformerConfig.from_namespace(generator_options(args))
-        embed_tokens = discriminator.embed_tokens
+        embed_tokens: Any = discriminator.embed_tokens
         self.encoder = PositionalEncoder(cfg, dictionary, embed_tokens)
         if shares_embeddings(args):
             for part in EMBEDDING_PARTS:
@@ -90,7 +90,7 @@ def shares_embeddings(args: Namespace) -> bool:
 
 def generator_options(args: Namespace) -> Namespace:
     """The options of the generator's encoder."""
-    checks.not_below("--generator-size", args.generator_size, 1 / args.encoder_embed_dim)
+    check_at_least("--generator-size", args.generator_size, 1 / args.encoder_embed_dim)
     width = int(args.encoder_embed_dim * args.generator_size + 1e-6)
     heads = max(1, width // 64)
     if width % heads:
@@ -208,7 +208,7 @@ def sample(logits: Tensor, padding: int) -> Tensor:
 
 def electra(
     layers: int, width: int, heads: int, embedding_size: int | None, generator_size: float
-) -> Size:
+) -> ArchitectureFunction:
     """A size with ELECTRA's own defaults: the embeddings' width, the generator's, and sharing."""
     return size(
         *(layers, width, 4 * width, heads),
@@ -219,11 +219,13 @@ def electra(
 
 
 #: google-research/electra's small and base, and one for a CPU
-SIZES: dict[str, Size] = {
+SIZES: dict[str, ArchitectureFunction] = {
     "_tiny": electra(4, 128, 4, None, 1 / 4),
     "_small": electra(12, 256, 4, 128, 1 / 4),
     "_base": electra(12, 768, 12, None, 1 / 3),
 }
 SIZES[""] = SIZES["_base"]
 
-register_architectures("diet_electra", "electra", SIZES, diet_bert.defaults)
+register_architectures(
+    "diet_electra", "electra", SIZES, partial(encoder_defaults, has_segments=True)
+)

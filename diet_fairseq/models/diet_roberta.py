@@ -2,8 +2,10 @@
 
 import logging
 from argparse import ArgumentParser, Namespace
+from functools import partial
 from typing import Any, ClassVar
 
+from fairseq.models import register_model
 from fairseq.models.roberta import RobertaEncoder, RobertaModel
 from fairseq.models.roberta.model import (
     RobertaLMHead,
@@ -15,21 +17,18 @@ from fairseq.tasks.denoising import DenoisingTask
 from fairseq.tasks.translation import TranslationTask
 from torch import Tensor, nn
 
-from .. import checks
-from ..config import PositionConfig, options_of
-from ..errors import UserError
-from ..positions import PositionScheme
+from ..config import PositionConfig, encoder_defaults
+from ..errors import UserError, check_at_least
 from ..positions.layout import first_tokens
-from ..registration import register_model
-from ..stack.encoder import PositionalEncoder
-from ..stack.warm_start import WarmStart
+from .adapters import PositionalEncoder
 from .architectures import (
-    Size,
+    ArchitectureFunction,
     check_no_segments,
-    fill_in,
     register_architectures,
-    settle,
+    set_defaults,
+    validate_options,
 )
+from .warm_start import WarmStart
 
 logger = logging.getLogger(__name__)
 
@@ -127,7 +126,7 @@ class DietRobertaModel(WarmStart, RobertaModel):
             raise UserError(
                 "an encoder has no decoder for this task: take an --arch transformer_..."
             )
-        config = settle(args, UNSUPPORTED)
+        config = validate_options(args, UNSUPPORTED)
         if config.position_cross_attention:
             raise UserError(
                 "--position-cross-attention: an encoder has no cross-attention: leave it out"
@@ -195,10 +194,12 @@ def take_discriminator(model: nn.Module, state_dict: dict[str, Tensor], prefix: 
 def embedding_size(args: Namespace) -> int:
     """The width of token embeddings; the encoder's unless ``--embedding-size`` is given."""
     size: int = getattr(args, "embedding_size", None) or 0
-    return checks.not_below("--embedding-size", size, 0) or args.encoder_embed_dim
+    return check_at_least("--embedding-size", size, 0) or args.encoder_embed_dim
 
 
-def size(layers: int, embed_dim: int, ffn_embed_dim: int, heads: int, **options: Any) -> Size:
+def size(
+    layers: int, embed_dim: int, ffn_embed_dim: int, heads: int, **options: Any
+) -> ArchitectureFunction:
     defaults = {
         "encoder_layers": layers,
         "encoder_embed_dim": embed_dim,
@@ -208,14 +209,14 @@ def size(layers: int, embed_dim: int, ffn_embed_dim: int, heads: int, **options:
     }
 
     def fill(args: Namespace) -> None:
-        fill_in(args, defaults)
+        set_defaults(args, defaults)
         base_architecture(args)
 
     return fill
 
 
 #: BERT's sizes, DIET's BERT-small, and one for a CPU; dropout is 0.1 in all
-SIZES: dict[str, Size] = {
+SIZES: dict[str, ArchitectureFunction] = {
     "": base_architecture,
     "_tiny": size(4, 128, 512, 4),
     "_small": size(4, 512, 2048, 8),
@@ -224,10 +225,6 @@ SIZES: dict[str, Size] = {
 }
 
 
-def defaults(scheme: type[PositionScheme]) -> dict[str, Any]:
-    """RoBERTa's defaults for a scheme's options."""
-    untied = "position_untie_cls" in options_of(scheme)
-    return {"position_untie_cls": "official"} if untied else {}
-
-
-register_architectures("diet_roberta", "roberta", SIZES, defaults)
+register_architectures(
+    "diet_roberta", "roberta", SIZES, partial(encoder_defaults, has_segments=False)
+)

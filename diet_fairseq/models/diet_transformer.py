@@ -3,6 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
+from fairseq.models import register_model
 from fairseq.models.transformer import (
     TransformerModel,
     base_architecture,
@@ -13,16 +14,14 @@ from torch import nn
 
 from ..config import PositionConfig
 from ..errors import UserError
-from ..registration import register_model
-from ..stack.decoder import PositionalDecoder
-from ..stack.encoder import PositionalEncoder
-from ..stack.warm_start import WarmStart
+from .adapters import PositionalDecoder, PositionalEncoder
 from .architectures import (
     check_no_segments,
-    fill_in,
     register_architectures,
-    settle,
+    set_defaults,
+    validate_options,
 )
+from .warm_start import WarmStart
 
 #: options of fairseq's transformer that would bypass our attention
 UNSUPPORTED = (
@@ -60,7 +59,7 @@ class DietTransformerModel(WarmStart, TransformerModel):
                     f"--{flag.replace('_', '-')} can't be combined with --arch {args.arch}: "
                     f"use --position-input {value} instead"
                 )
-        config = settle(args, UNSUPPORTED)
+        config = validate_options(args, UNSUPPORTED)
         check_no_segments(config, "a translation model", "leave it out")
         if args.no_cross_attention and config.position_cross_attention:
             raise UserError(
@@ -84,8 +83,8 @@ def tiny_architecture(args: Namespace) -> None:
     """4 + 4 layers, 128 / 256, 4 heads, dropout 0.3: a size for a CPU. Not fairseq's tiny."""
     sizes = {"embed_dim": 128, "ffn_embed_dim": 256, "layers": 4, "attention_heads": 4}
     for side in ("encoder", "decoder"):
-        fill_in(args, {f"{side}_{name}": value for name, value in sizes.items()})
-    fill_in(args, {"dropout": 0.3})
+        set_defaults(args, {f"{side}_{name}": value for name, value in sizes.items()})
+    set_defaults(args, {"dropout": 0.3})
     base_architecture(args)
 
 

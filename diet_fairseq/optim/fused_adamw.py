@@ -2,18 +2,18 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from fairseq.dataclass import FairseqDataclass
-from fairseq.optim import FairseqOptimizer
+from fairseq.optim import FairseqOptimizer, register_optimizer
 from omegaconf import II
 from torch import Tensor
+from torch.optim.adamw import adamw
 
-from .. import checks
-from ..registration import register_optimizer
+from ..errors import check_betas, check_not_negative, check_positive
 from . import resuming
 
 
@@ -36,36 +36,55 @@ class AdamW(torch.optim.AdamW):
 
     def __init__(self, params: Iterable[Tensor], **options: Any) -> None:
         super().__init__(params, fused=True, **options)
+        self._step_supports_amp_scaling = False  # `step` is not called with infinite gradients
         self._updates: dict[Tensor, int] = {}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._updates = {}
 
+    @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        loss = None if closure is None else closure()
-        groups = self.param_groups
-        self.param_groups = [part for group in groups for part in self._parts(group)]
-        try:
-            super().step()
-        finally:
-            self.param_groups = groups
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            by_updates: dict[int, list[Tensor]] = defaultdict(list)
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._updates[parameter] = self._updates_of(parameter) + 1
+                    by_updates[self._updates[parameter]].append(parameter)
+            for updates, parameters in by_updates.items():
+                self._update(parameters, updates, group)
         return loss
 
-    def _parts(self, group: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """Split the group by the number of updates, this one included, each part with its eps."""
-        parts: dict[int, list[Tensor]] = defaultdict(list)
-        for parameter in group["params"]:
-            if parameter.grad is None:
-                continue
-            if parameter.grad.stride() != parameter.stride():
-                # The kernel reads all tensors in the order of memory.
-                parameter.grad = torch.empty_like(parameter).copy_(parameter.grad)
-            self._updates[parameter] = self._updates_of(parameter) + 1
-            parts[self._updates[parameter]].append(parameter)
-        for t, parameters in parts.items():
-            eps = group["eps"] / math.sqrt(1 - group["betas"][1] ** t)
-            yield {**group, "params": parameters, "eps": eps}
+    def _update(self, parameters: list[Tensor], updates: int, group: dict[str, Any]) -> None:
+        """Update parameters of a group for the ``updates``-th time."""
+        states = [self._state_of(parameter) for parameter in parameters]
+        beta_1, beta_2 = group["betas"]
+        adamw(
+            parameters,
+            [_like_parameter(parameter.grad, parameter) for parameter in parameters],
+            *([state[name] for state in states] for name in resuming.MOMENTS),
+            [],
+            [state["step"] for state in states],
+            fused=True,
+            amsgrad=False,
+            maximize=False,
+            beta1=beta_1,
+            beta2=beta_2,
+            lr=group["lr"],
+            weight_decay=group["weight_decay"],
+            eps=group["eps"] / math.sqrt(1 - beta_2**updates),
+        )
+
+    def _state_of(self, parameter: Tensor) -> dict[str, Tensor]:
+        state = self.state[parameter]
+        if not state:
+            state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
+            state |= {name: torch.zeros_like(parameter) for name in resuming.MOMENTS}
+        return state
 
     def _updates_of(self, parameter: Tensor) -> int:
         """PyTorch's own count may be on the GPU, where reading it would make the CPU wait."""
@@ -80,6 +99,13 @@ class AdamW(torch.optim.AdamW):
         super().load_state_dict(
             resuming.loadable_state(state_dict, self, "fused_adamw", needed, "state")
         )
+
+
+def _like_parameter(gradient: Any, parameter: Tensor) -> Tensor:
+    """The gradient in the parameter's memory layout, because the kernel reads memory in order."""
+    if gradient.stride() == parameter.stride():
+        return gradient
+    return torch.empty_like(parameter).copy_(gradient)
 
 
 @dataclass
@@ -111,7 +137,7 @@ class FusedAdamW(FairseqOptimizer):
     def optimizer_config(self) -> dict[str, Any]:
         return {
             "lr": self.cfg.lr[0],
-            "betas": checks.betas("--adam-betas", self.cfg.adam_betas),
-            "eps": checks.positive("--adam-eps", self.cfg.adam_eps, "1e-6"),
-            "weight_decay": checks.not_negative("--weight-decay", self.cfg.weight_decay, "0.01"),
+            "betas": check_betas("--adam-betas", self.cfg.adam_betas),
+            "eps": check_positive("--adam-eps", self.cfg.adam_eps, "1e-6"),
+            "weight_decay": check_not_negative("--weight-decay", self.cfg.weight_decay, "0.01"),
         }

@@ -5,13 +5,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fairseq.dataclass import FairseqDataclass
-from fairseq.optim import FairseqOptimizer
+from fairseq.optim import FairseqOptimizer, register_optimizer
 from omegaconf import II
 from torch import Tensor
 
-from .. import checks
-from ..errors import UserError
-from ..registration import register_optimizer
+from ..errors import UserError, check_betas, check_not_negative, check_positive
 from . import resuming
 from .sharded import WholeNorms, is_sharded
 
@@ -76,9 +74,9 @@ class LambTorch(FairseqOptimizer):
     def optimizer_config(self) -> dict[str, Any]:
         return {
             "lr": self.cfg.lr[0],
-            "betas": checks.betas("--lamb-betas", self.cfg.lamb_betas),
-            "eps": checks.positive("--lamb-eps", self.cfg.lamb_eps, "1e-6"),
-            "weight_decay": checks.not_negative("--weight-decay", self.cfg.weight_decay, "0.01"),
+            "betas": check_betas("--lamb-betas", self.cfg.lamb_betas),
+            "eps": check_positive("--lamb-eps", self.cfg.lamb_eps, "1e-6"),
+            "weight_decay": check_not_negative("--weight-decay", self.cfg.weight_decay, "0.01"),
         }
 
     def step(self, *args: Any, **kwargs: Any) -> None:

@@ -5,11 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fairseq.dataclass import FairseqDataclass
-from fairseq.optim.lr_scheduler import FairseqLRScheduler
+from fairseq.optim.lr_scheduler import FairseqLRScheduler, register_lr_scheduler
 from omegaconf import II
 
 from ..errors import UserError
-from ..registration import register_lr_scheduler
 
 
 @dataclass

@@ -4,5 +4,3 @@
 that takes an attribute and returns its replacement. Their arguments are the target and the reasons
 of the change. `table` collects all changes.
 """
-
-import fairseq  # noqa: F401  # first of all: it imports the plugin

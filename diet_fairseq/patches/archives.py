@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ..errors import UserError
-from .patch import View, replaces
+from .patch import Proxy, replaces
 
 
 @replaces(
@@ -15,7 +15,7 @@ from .patch import View, replaces
 )
 def with_checked_archives(module: Any) -> Any:
     """``tarfile``, whose ``open`` gives a `ModelArchive`."""
-    return View(module, open=ModelArchive.open)
+    return Proxy(module, open=ModelArchive.open)
 
 
 class ModelArchive(tarfile.TarFile):

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .patch import View, intercepts, replaces
+from .patch import Proxy, intercepts, replaces
 
 logger = logging.getLogger(__name__)
 
@@ -21,22 +21,22 @@ logger = logging.getLogger(__name__)
 @replaces(
     "fairseq.data.language_pair_dataset:np",
     "fairseq.data.token_block_dataset:np",
-    today="NumPy 2: --sample-break-mode eos and bucketed lengths end in an AttributeError",
+    compatibility="NumPy 2: --sample-break-mode eos and bucketed lengths end in an AttributeError",
 )
 def with_compat(numpy: Any) -> Any:
-    return View(numpy, compat=SimpleNamespace(long=np.int64))
+    return Proxy(numpy, compat=SimpleNamespace(long=np.int64))
 
 
 @replaces(
     "fairseq.data.data_utils:np",
-    today="NumPy 2, which calls percentile's interpolation method: --num-batch-buckets ends in a "
-    "TypeError",
+    compatibility="NumPy 2 renamed percentile's argument interpolation: --num-batch-buckets ends "
+    "in a TypeError",
 )
 def with_interpolation(numpy: Any) -> Any:
     def percentile(sizes: Any, shares: Any, interpolation: str) -> Any:
         return np.percentile(sizes, shares, method=interpolation)  # type: ignore[call-overload]
 
-    return View(numpy, percentile=percentile)
+    return Proxy(numpy, percentile=percentile)
 
 
 # --- every sentence
@@ -44,7 +44,7 @@ def with_interpolation(numpy: Any) -> Any:
 
 @intercepts(
     "fairseq.data.data_utils:batch_by_size",
-    data="the last batch is dropped if its size is not a multiple of 8, in test sets, too",
+    correctness="the last batch is dropped if its size is not a multiple of 8, in test sets, too",
 )
 def keep_last_batch(batch_by_size: Callable, indices: Any, *args: Any, **kwargs: Any) -> list:
     """Batches are consecutive parts of ``indices``, so the missing sentences are at their end."""
@@ -57,8 +57,8 @@ def keep_last_batch(batch_by_size: Callable, indices: Any, *args: Any, **kwargs:
 
 @intercepts(
     "fairseq.data.iterators:EpochBatchIterator.__init__",
-    data="dynamic masking masks the same tokens in every epoch, as the data loader's processes "
-    "keep their copy of the data of the first",
+    correctness="dynamic masking masks the same tokens in every epoch, because the data loader's "
+    "processes keep their copy of the first epoch's data",
 )
 def restart_workers(init: Callable, self: Any, *args: Any, **kwargs: Any) -> None:
     init(self, *args, **{**kwargs, "persistent_workers": False})
@@ -69,7 +69,7 @@ def restart_workers(init: Callable, self: Any, *args: Any, **kwargs: Any) -> Non
 
 @intercepts(
     "fairseq.tasks.fairseq_task:FairseqTask.get_batch_iterator",
-    data="a run that is resumed within an epoch sees sentences twice, and others never",
+    correctness="a run that is resumed within an epoch sees sentences twice, and others never",
 )
 def batches_of_first_epoch(
     get_batch_iterator: Callable, self: Any, dataset: Any, *args: Any, epoch: int = 1, **kwargs: Any
@@ -93,7 +93,7 @@ OTHER_WORLD_SIZE = (
 )
 
 
-@intercepts("fairseq.data.iterators:EpochBatchIterator.state_dict", data=OTHER_WORLD_SIZE)
+@intercepts("fairseq.data.iterators:EpochBatchIterator.state_dict", correctness=OTHER_WORLD_SIZE)
 def save_epoch_size(state_dict: Callable, self: Any) -> dict[str, Any]:
     return state_dict(self) | _epoch_size(self)
 
@@ -103,7 +103,9 @@ def _epoch_size(iterator: Any) -> dict[str, int]:
     return {"batches": len(iterator.frozen_batches), "shards": iterator.num_shards}
 
 
-@intercepts("fairseq.data.iterators:EpochBatchIterator.load_state_dict", data=OTHER_WORLD_SIZE)
+@intercepts(
+    "fairseq.data.iterators:EpochBatchIterator.load_state_dict", correctness=OTHER_WORLD_SIZE
+)
 def resume_at_same_share(load_state_dict: Callable, self: Any, state_dict: dict[str, Any]) -> None:
     """fairseq counts the batches of one process, which differ on another number of processes.
 
@@ -126,7 +128,7 @@ def resume_at_same_share(load_state_dict: Callable, self: Any, state_dict: dict[
 
 @intercepts(
     "fairseq.data.iterators:GroupedIterator.__init__",
-    data="resumed with another --update-freq, an epoch is trained once more",
+    correctness="resumed with another --update-freq, an epoch is trained once more",
 )
 def group_whole_rest(
     init: Callable, self: Any, iterable: Any, chunk_size: int, skip_remainder_batch: bool = False
@@ -143,8 +145,8 @@ def group_whole_rest(
 
 @intercepts(
     "fairseq.data.iterators:BufferedIterator._create_consumer",
-    today="PyTorch 2: --num-workers 0 aborts after a run that ends within an epoch (status 134), "
-    "and a validation cut by --max-valid-steps leaves a process and a thread behind",
+    compatibility="PyTorch 2: with --num-workers 0 a run that ends within an epoch aborts (status "
+    "134), and a validation cut by --max-valid-steps leaves a process and a thread behind",
 )
 def end_with_iterator(create_consumer: Callable, self: Any) -> None:
     """The thread that reads batches ends with its iterator, or before the interpreter."""

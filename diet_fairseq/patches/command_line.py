@@ -8,8 +8,8 @@ from typing import Any
 
 from fairseq.models import ARCH_MODEL_REGISTRY
 
-from ..beam_search import QuickBeamSearch
-from ..stack.decoder import PositionalDecoder
+from ..models.adapters import PositionalDecoder
+from .beam_search import QuickBeamSearch
 from .patch import intercepts
 
 HELP = {"-h", "--help"}
@@ -17,8 +17,8 @@ HELP = {"-h", "--help"}
 
 @intercepts(
     "fairseq.options:parse_args_and_arch",
-    today="--bf16 means a TPU, and ends in an AttributeError where there is none",
-    ours="--help, which ends fairseq's first look at the command line, leaves out the options of "
+    compatibility="--bf16 means a TPU, and ends in an AttributeError where there is none",
+    plugin="--help, which ends fairseq's first look at the command line, leaves out the options of "
     "our architectures",
 )
 def parse_options(
@@ -54,7 +54,7 @@ def print_complete_help(parser: ArgumentParser) -> None:
 
 @intercepts(
     "fairseq.tasks.fairseq_task:FairseqTask.build_generator",
-    ours="beam search sorts the scores of whole vocabularies, and reorders identical caches",
+    plugin="beam search sorts the scores of whole vocabularies, and reorders identical caches",
 )
 def search_quickly(
     build_generator: Callable,

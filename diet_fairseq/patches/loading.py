@@ -15,8 +15,8 @@ from omegaconf import OmegaConf
 from ..checkpoints import configuration
 from ..checkpoints.file import TRUST, check_regular, load, read
 from ..errors import UserError
-from ..stack import warm_start
-from .patch import View, intercepts, replaces
+from ..models import warm_start
+from .patch import Proxy, intercepts, replaces
 
 logger = logging.getLogger(__name__)
 
@@ -24,8 +24,8 @@ logger = logging.getLogger(__name__)
 @replaces(
     "fairseq.checkpoint_utils:torch",
     safety="a checkpoint can run any program, and names files that fairseq opens or downloads",
-    today="PyTorch 2.6: fairseq's own checkpoints, which hold options as argparse.Namespace, don't "
-    "load",
+    compatibility="PyTorch 2.6: fairseq's own checkpoints, which hold options as "
+    "argparse.Namespace, don't load",
 )
 def with_safe_load(torch: Any) -> Any:
     def read_without_files(file: Any, map_location: Any = None, **_: Any) -> dict[str, Any]:
@@ -37,13 +37,13 @@ def with_safe_load(torch: Any) -> Any:
                     logger.info("files that a checkpoint names are not read: %s", removed)
         return state
 
-    return View(torch, load=read_without_files)
+    return Proxy(torch, load=read_without_files)
 
 
 @intercepts(
     "fairseq.checkpoint_utils:load_checkpoint_to_cpu",
     safety="a pipe or a device in the place of a checkpoint is opened",
-    ours="a run or a warm start takes parameters of positions that mean something else to it",
+    plugin="a run or a warm start takes parameters of positions that mean something else to it",
 )
 def check_checkpoint(load_checkpoint_to_cpu: Callable, path: str, *args: Any, **kwargs: Any) -> Any:
     check_regular(path)
@@ -73,7 +73,7 @@ def bound_model_size(load_model_ensemble_and_task: Callable, *args: Any, **kwarg
 @intercepts(
     "fairseq.trainer:Trainer.load_checkpoint",
     safety="a pipe, a device or a folder in the place of a checkpoint is silently ignored",
-    ours="a model does not know whether --finetune-from-model loads it",
+    plugin="a model does not know whether --finetune-from-model loads it",
 )
 def load_for_model(
     load_checkpoint: Callable, self: Any, filename: str, *args: Any, **kwargs: Any
@@ -90,7 +90,7 @@ BROADCAST = (
 )
 
 
-@intercepts("fairseq.distributed.utils:broadcast_object", today=BROADCAST)
+@intercepts("fairseq.distributed.utils:broadcast_object", compatibility=BROADCAST)
 def broadcast_plain_data(broadcast_object: Callable, obj: Any, *args: Any, **kwargs: Any) -> Any:
     """A checkpoint's configuration is sent as plain containers instead of omegaconf's."""
     if isinstance(obj, dict) and OmegaConf.is_config(obj.get("cfg")):
@@ -98,10 +98,10 @@ def broadcast_plain_data(broadcast_object: Callable, obj: Any, *args: Any, **kwa
     return broadcast_object(obj, *args, **kwargs)
 
 
-@replaces("fairseq.distributed.utils:torch", today=BROADCAST)
+@replaces("fairseq.distributed.utils:torch", compatibility=BROADCAST)
 def with_broadcast_load(torch: Any) -> Any:
     def load_broadcast(file: Any, map_location: Any = None) -> Any:
         # a placeholder of a tensor names the device
         return load(file, map_location, (distributed._TensorPlaceholder, torch.device))
 
-    return View(torch, load=load_broadcast)
+    return Proxy(torch, load=load_broadcast)

@@ -1,14 +1,38 @@
-"""Changes to fairseq's attributes: how they are declared, made and undone."""
+"""Changes to fairseq's attributes: how they are declared, selected, made and undone."""
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import wraps
 from importlib import import_module
 from typing import Any, TypeVar
 
-from ..modes import active_kinds
+from ..errors import UserError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+#: kinds of reasons for a change, which docs/design.md explains
+PATCH_REASONS = frozenset({"safety", "compatibility", "correctness", "plugin"})
+#: environment variable that selects the kinds of reasons for which changes are made
+PATCHES_VARIABLE = "DIET_FAIRSEQ_PATCHES"
+PATCHES_MODES = {"all": PATCH_REASONS, "no-correctness": PATCH_REASONS - {"correctness"}}
+RENAMED_MODES = {"no-data": "no-correctness"}  # until version 0.5
+
+
+def active_reasons() -> frozenset[str]:
+    """The kinds of reasons that `PATCHES_VARIABLE` selects.
+
+    Raises:
+        UserError: the variable has an unknown value
+    """
+    value = os.environ.get(PATCHES_VARIABLE) or "all"
+    mode = RENAMED_MODES.get(value, value)
+    if mode not in PATCHES_MODES:
+        raise UserError(
+            f"{PATCHES_VARIABLE} must be {' or '.join(PATCHES_MODES)}, in lower case, but is "
+            f"{value!r}: unset it; to use fairseq without the plugin, leave out --user-dir and "
+            "`import diet_fairseq`"
+        )
+    return PATCHES_MODES[mode]
 
 
 @dataclass(frozen=True)
@@ -18,8 +42,8 @@ class Patch:
     Attributes:
         target: "module:attribute" or "module:Class.attribute"
         replace: takes the attribute and returns its replacement
-        reasons: kind (`modes.KINDS`) -> the fault without the change, which is made if the kind of
-            any reason is active
+        reasons: kind of reason (`PATCH_REASONS`) -> the fault without the change, which is made if
+            any of its kinds is active
     """
 
     target: str
@@ -27,16 +51,12 @@ class Patch:
     reasons: dict[str, str]
 
     @property
-    def is_active(self) -> bool:
-        return not active_kinds().isdisjoint(self.reasons)
-
-    @property
     def replacement(self) -> str:
         """The name of the function that makes the replacement, without the package's."""
         module = self.replace.__module__.removeprefix("diet_fairseq.")
         return f"{module}.{self.replace.__qualname__}"
 
-    def place(self) -> tuple[Any, str]:
+    def find_target(self) -> tuple[Any, str]:
         """The module or class that has the attribute, and the attribute's name.
 
         Raises:
@@ -100,13 +120,15 @@ class Patches:
         self._made: dict[str, tuple[Any, str, Any, Any]] = {}
 
     def apply(self) -> None:
-        """Make the changes whose kind is active and that are not made yet.
+        """Make the changes of `active_reasons` that are not made yet.
 
         Raises:
             RuntimeError: a target is missing; nothing is changed then
+            UserError: see `active_reasons`
         """
-        new = [p for p in self.table if p.is_active and p.target not in self._made]
-        for patch, (owner, name) in [(patch, patch.place()) for patch in new]:
+        reasons = active_reasons()
+        new = [p for p in self.table if p.reasons.keys() & reasons and p.target not in self._made]
+        for patch, (owner, name) in [(patch, patch.find_target()) for patch in new]:
             original = vars(owner)[name]
             setattr(owner, name, patch.replace(original))
             self._made[patch.target] = owner, name, original, vars(owner)[name]
@@ -115,7 +137,7 @@ class Patches:
         """Undo all changes.
 
         Returns:
-            the targets that stay, as somebody else has replaced them since
+            the targets that stay changed, because other code has replaced them since
         """
         for target, (owner, name, original, replacement) in reversed(self._made.copy().items()):
             if vars(owner).get(name) is replacement:
@@ -124,11 +146,11 @@ class Patches:
         return list(self._made)
 
 
-class View:
-    """A module or object in which some names have another meaning."""
+class Proxy:
+    """A module or object with some attributes replaced."""
 
-    def __init__(self, viewed: Any, **names: Any) -> None:
-        self.__dict__.update(names, _viewed=viewed)
+    def __init__(self, original: Any, **attributes: Any) -> None:
+        self.__dict__.update(attributes, _original=original)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._viewed, name)
+        return getattr(self._original, name)

@@ -17,12 +17,12 @@ EXACT = "fp32_params"
 ROUNDED = "a run in half precision that is resumed goes on from rounded parameters"
 
 
-@intercepts("fairseq.optim.fp16_optimizer:_FP16OptimizerMixin.state_dict", data=ROUNDED)
+@intercepts("fairseq.optim.fp16_optimizer:_FP16OptimizerMixin.state_dict", correctness=ROUNDED)
 def save_exact_parameters(state_dict: Callable, self: Any) -> dict[str, Any]:
     return state_dict(self) | {EXACT: [tensor.detach() for tensor in _exact(self)]}
 
 
-@intercepts("fairseq.optim.fp16_optimizer:_FP16OptimizerMixin.load_state_dict", data=ROUNDED)
+@intercepts("fairseq.optim.fp16_optimizer:_FP16OptimizerMixin.load_state_dict", correctness=ROUNDED)
 def load_exact_parameters(
     load_state_dict: Callable, self: Any, state: dict[str, Any], *args: Any, **kwargs: Any
 ) -> None:
@@ -61,7 +61,7 @@ def _rounds_to(half: torch.dtype, exact: Any, parameter: Tensor) -> bool:
 
 @intercepts(
     "fairseq.models.fairseq_model:BaseFairseqModel.prepare_for_inference_",
-    data="commands that translate and score ignore --bf16 in silence",
+    correctness="commands that translate and score ignore --bf16 in silence",
 )
 def use_bf16(prepare_for_inference: Callable, self: Any, cfg: Any) -> None:
     prepare_for_inference(self, cfg)

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from ..atomic import ASIDE, atomic_file
 from ..errors import UserError
-from .patch import View, intercepts, replaces
+from ..files import TMP_SUFFIX, atomic_file
+from .patch import Proxy, intercepts, replaces
 
 
 def save(state: Any, path: str) -> None:
@@ -23,7 +23,7 @@ def save(state: Any, path: str) -> None:
 
 @intercepts(
     "fairseq.checkpoint_utils:torch_persistent_save",
-    data="a run that is killed while it saves, or a crash of the system, cuts a checkpoint",
+    correctness="a run that is killed while it saves, or a crash of the system, cuts a checkpoint",
 )
 def save_completely(
     torch_persistent_save: Callable, obj: Any, filename: str, async_write: bool = False
@@ -36,7 +36,7 @@ def save_completely(
 
 @replaces(
     "fairseq.checkpoint_utils:PathManager",
-    data="a run that is killed while it copies checkpoint_last.pt cuts it",
+    correctness="a run that is killed while it copies checkpoint_last.pt cuts it",
 )
 def with_complete_copies(path_manager: Any) -> Any:
     def copy(source: str, target: str, overwrite: bool = False) -> str:
@@ -44,19 +44,19 @@ def with_complete_copies(path_manager: Any) -> Any:
             shutil.copyfileobj(original, file, 1 << 20)
         return target
 
-    return View(path_manager, copy=copy)
+    return Proxy(path_manager, copy=copy)
 
 
 @intercepts(
     "fairseq.checkpoint_utils:save_checkpoint",
-    data="--no-epoch-checkpoints --save-interval-updates N saves nothing at an epoch's end, and an "
-    "average of the last checkpoints takes an older one",
+    correctness="--no-epoch-checkpoints --save-interval-updates N saves nothing at an epoch's end, "
+    "and an average of the last checkpoints includes an older one",
 )
 def save_updates_at_epoch_ends(
     save_checkpoint: Callable, cfg: Any, trainer: Any, epoch_itr: Any, val_loss: Any
 ) -> Any:
     if cfg.no_epoch_checkpoints:
-        epoch_itr = View(epoch_itr, end_of_epoch=lambda: False)
+        epoch_itr = Proxy(epoch_itr, end_of_epoch=lambda: False)
     return save_checkpoint(cfg, trainer, epoch_itr, val_loss)
 
 
@@ -94,7 +94,7 @@ def lock(folder: str) -> Iterator[None]:
             ) from error
         except OSError:
             pass  # some network file systems have no locks
-        for leftover in Path(folder).glob(f"checkpoint*.pt*{ASIDE}"):
+        for leftover in Path(folder).glob(f"checkpoint*.pt*{TMP_SUFFIX}"):
             leftover.unlink(missing_ok=True)
         yield
     finally:

@@ -48,7 +48,7 @@ def check(cfg: Any) -> None:
 
 @replaces(
     "fairseq.trainer:Trainer.is_fsdp",
-    ours=f"{FLAG}: fairseq asks for fairscale, and refuses --bf16",
+    plugin=f"{FLAG}: fairseq asks for fairscale, and refuses --bf16",
 )
 def without_fairscale(is_fsdp: Any) -> bool:
     return False
@@ -56,7 +56,7 @@ def without_fairscale(is_fsdp: Any) -> bool:
 
 @intercepts(
     "fairseq.trainer:Trainer.__init__",
-    ours=f"{FLAG}: --bf16 would leave no float32 parameters to shard",
+    plugin=f"{FLAG}: --bf16 would leave no float32 parameters to shard",
 )
 def keep_float32_parameters(
     init: Callable, self: Any, cfg: Any, task: Any, model: Any, *args: Any, **kwargs: Any
@@ -71,7 +71,7 @@ def keep_float32_parameters(
 
 @intercepts(
     "fairseq.models:DistributedFairseqModel",
-    ours=f"{FLAG}: fairscale is no longer developed",
+    plugin=f"{FLAG}: fairscale is no longer developed",
 )
 def shard_by_fsdp2(
     distributed_model: Callable, args: Any, model: nn.Module, process_group: Any, device: Any
@@ -130,7 +130,7 @@ def _split_parameters(module: Any, state: dict[str, Any], prefix: str, *_: Any) 
 
 @intercepts(
     "fairseq.trainer:Trainer._build_optimizer",
-    ours=f"{FLAG}: each process has a part of the optimizer's state",
+    plugin=f"{FLAG}: each process has a part of the optimizer's state",
 )
 def save_whole_state(build_optimizer: Callable, self: Any) -> None:
     build_optimizer(self)
@@ -160,7 +160,7 @@ def _split_state(optimizer: Any, state: dict[str, Any]) -> dict[str, Any]:
 
 @intercepts(
     "fairseq.trainer:Trainer.clip_grad_norm",
-    ours=f"{FLAG}: the norm of sharded gradients is that of a part",
+    plugin=f"{FLAG}: the norm of sharded gradients is that of a part",
 )
 def clip_whole_norm(clip_grad_norm: Callable, self: Any, clip_norm: float) -> Tensor:
     if not _is_sharded_model(self.model):
@@ -174,7 +174,7 @@ def clip_whole_norm(clip_grad_norm: Callable, self: Any, clip_norm: float) -> Te
 
 @replaces(
     "fairseq.trainer:Trainer.always_call_state_dict_during_save_checkpoint",
-    ours=f"{FLAG}: a checkpoint needs the parts of all processes",
+    plugin=f"{FLAG}: a checkpoint needs the parts of all processes",
 )
 def gather_while_saving(before: property) -> property:
     original: Any = before.fget

@@ -13,6 +13,6 @@ from . import (  # noqa: F401  # each declares its changes
 )
 from .patch import TABLE, Patches, replaces
 
-replaces("sys:excepthook", ours="an error of the plugin ends in a traceback")(report_user_errors)
+replaces("sys:excepthook", plugin="an error of the plugin ends in a traceback")(report_user_errors)
 
 PATCHES = Patches(TABLE)

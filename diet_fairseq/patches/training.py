@@ -1,70 +1,74 @@
 """fairseq's training program: its lock, its limit, and the checks that our models need.
 
-``fairseq-train`` and ``python -m fairseq_cli.train`` are two modules of the same text, which the
-processes of a run on several GPUs import anew. So names of that module are changed where its
-``main`` is called, for as long as it runs.
+The program is imported as ``fairseq_cli.train`` or run as ``__main__``, and anew in each process of
+a run on several GPUs. Therefore the globals of its ``main`` are changed only while that runs.
 """
 
 import logging
 import math
-from collections.abc import Callable
-from contextlib import nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
 from fairseq.distributed import utils as distributed
 
 from ..errors import UserError
-from ..modes import active_kinds
 from ..optim.linear_ratio import LinearRatio
 from . import saving, sharding
-from .patch import intercepts
+from .patch import active_reasons, intercepts
 
 logger = logging.getLogger("fairseq_cli.train")
 
 
 @intercepts(
     "fairseq.distributed.utils:call_main",
-    data="two trainings that write to one folder spoil each other's checkpoints, and a finished "
-    "run that is started again makes one more update, which it saves",
-    ours="masked_lm_nsp's model, task and criterion need each other, and fully_sharded builds its "
-    "model without fairscale",
+    correctness="two trainings that write to one folder spoil each other's checkpoints, and a "
+    "finished run that is started again makes one more update, which it saves",
+    plugin="masked_lm_nsp's model, task and criterion need each other, and fully_sharded builds "
+    "its model without fairscale",
 )
 def run_training(call_main: Callable, cfg: Any, main: Callable, **kwargs: Any) -> Any:
     if "validate_and_save" not in getattr(main, "__globals__", {}):  # another program
         return call_main(cfg, main, **kwargs)
     check_objective(cfg)
     sharding.check(cfg)
-    locked = "data" in active_kinds() and not cfg.checkpoint.no_save and _is_master(cfg)
-    with saving.lock(cfg.checkpoint.save_dir) if locked else nullcontext():
-        return call_main(cfg, Program(main), **kwargs)
+    needs_lock = (
+        "correctness" in active_reasons() and not cfg.checkpoint.no_save and _is_master(cfg)
+    )
+    with saving.lock(cfg.checkpoint.save_dir) if needs_lock else nullcontext():
+        return call_main(cfg, run_program, program=main, **kwargs)
 
 
 def _is_master(cfg: Any) -> bool:
-    """Whether this process saves a run's checkpoints; torchrun and Slurm say it in variables."""
+    """Whether this process saves a run's checkpoints; torchrun and Slurm set its rank."""
     distributed.infer_init_method(cfg.distributed_training)
     return bool(distributed.is_master(cfg.distributed_training))
 
 
-@dataclass(frozen=True)
-class Program:
-    """``main`` with our changes; it can be sent to another process."""
+def run_program(cfg: Any, program: Callable, **kwargs: Any) -> None:
+    """Run ``program``, the training program's ``main``, with our changes.
 
-    main: Callable
+    fairseq sends this function by its name to the processes of a run on several GPUs.
+    """
+    # The model is built without fairscale's context, and `sharding` shards it later.
+    changes: dict[str, Callable] = {"fsdp_enable_wrap": nullcontext}
+    if "correctness" in active_reasons():
+        changes["train"] = partial(stop_at_max_update, program.__globals__["train"])
+    with patched_globals(program, **changes):
+        program(cfg, **kwargs)
 
-    def __call__(self, cfg: Any, **kwargs: Any) -> None:
-        names = self.main.__globals__
-        # The model is built as it is, without fairscale's context: `sharding` shards it later.
-        changed: dict[str, Callable] = {"fsdp_enable_wrap": nullcontext}
-        if "data" in active_kinds():
-            changed["train"] = partial(stop_at_max_update, names["train"])
-        originals = {name: names[name] for name in changed}
-        names.update(changed)
-        try:
-            self.main(cfg, **kwargs)
-        finally:
-            names.update(originals)
+
+@contextmanager
+def patched_globals(function: Callable, **values: Any) -> Iterator[None]:
+    """Replace globals that a function reads by its ``values``, until the context ends."""
+    names = function.__globals__
+    originals = {name: names[name] for name in values}
+    names.update(values)
+    try:
+        yield
+    finally:
+        names.update(originals)
 
 
 def stop_at_max_update(train: Callable, cfg: Any, trainer: Any, task: Any, epoch_itr: Any) -> Any:
@@ -87,14 +91,14 @@ def check_objective(cfg: Any) -> None:
     ):
         if is_given:
             raise UserError(
-                f"{flag} goes with --criterion masked_lm_nsp, but the criterion is {criterion}: "
-                f"take that, or leave {flag} out"
+                f"{flag} needs --criterion masked_lm_nsp, but the criterion is {criterion}: give "
+                f"--criterion masked_lm_nsp, or omit {flag}"
             )
 
 
 @intercepts(
     "fairseq.trainer:Trainer.get_train_iterator",
-    ours="linear_ratio does not know how many batches an epoch has",
+    plugin="linear_ratio does not know how many batches an epoch has",
 )
 def tell_epoch_size(get_train_iterator: Callable, self: Any, *args: Any, **kwargs: Any) -> Any:
     iterator = get_train_iterator(self, *args, **kwargs)

@@ -112,7 +112,7 @@ class PositionScheme(nn.Module):
     tables: ClassVar[dict[str, tuple[int, ...]]] = {}
     #: parameters with a row for every offset from -c to c: name -> the axis that counts them
     offset_tables: ClassVar[dict[str, int]] = {}
-    #: attributes on which the meaning of parameters depends, for `description`
+    #: keywords of the options on which the meaning of parameters depends, for `describe`
     meaning: ClassVar[tuple[str, ...]] = ()
     #: parts whose product is divided by the root of score_terms d_h, as the content score is
     scaled: ClassVar[tuple[str, ...]] = ()
@@ -146,23 +146,31 @@ class PositionScheme(nn.Module):
     @classmethod
     def create(cls, shape: AttentionShape, **options: Any) -> "PositionScheme":
         """The scheme with these options, by the constructor's keywords, and defaults for others."""
-        defaults = {option.argument: option.default for option in cls.options}
-        return cls(shape, **(defaults | options))
+        return cls(shape, **cls.with_defaults(options))
+
+    @classmethod
+    def with_defaults(cls, options: dict[str, Any]) -> dict[str, Any]:
+        """These options, by the constructor's keywords, and the defaults of all others."""
+        return {option.argument: option.default for option in cls.options} | options
+
+    @classmethod
+    def describe(cls, **options: Any) -> dict[str, Any]:
+        """The meaning of parameters beyond names and shapes, see `positions.description`.
+
+        Takes the constructor's keywords.
+        """
+        return {
+            "first_row": 0,
+            "compressed": cls.compressed,
+            "score_terms": cls.score_terms,
+            **{name: options[name] for name in cls.meaning},
+        }
 
     def zero(self) -> None:
         """Set the parameters that `zeroed` names to 0: all terms are zero then, but trainable."""
         for name, parameter in self.named_parameters():
             if name.startswith(self.zeroed):
                 nn.init.zeros_(parameter)
-
-    def description(self) -> dict[str, Any]:
-        """The meaning of parameters beyond names and shapes, see `positions.description`."""
-        return {
-            "first_row": getattr(self, "first_row", 0),
-            "compressed": self.compressed,
-            "score_terms": self.score_terms,
-            **{name: getattr(self, name) for name in self.meaning},
-        }
 
     def score(self, layout: Layout) -> Score | None:
         """The score of positions alone, in float32 even if parameters are in half precision.

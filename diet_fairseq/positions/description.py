@@ -8,11 +8,7 @@ loads a checkpoint compares descriptions, not shapes (`stack.warm_start`).
 import json
 from typing import Any
 
-import torch
-
-from .base import Limit
-
-#: the scheme's name and `PositionScheme.description`, and two options: ``input``, ``cross``
+#: the scheme's name and `PositionScheme.describe`, and two options: ``input``, ``cross``
 Description = dict[str, Any]
 
 #: the largest `PositionScheme.score_terms` that a description may have
@@ -21,16 +17,12 @@ MOST_TERMS = 16
 
 def describe(config: Any) -> Description:
     """The description of the positions that a `PositionConfig` builds."""
-    limit = Limit(max(4, config.projection_length or 0), "")
-    shape = config.attention_shape(1, 4, limit, limit)
-    with torch.random.fork_rng(devices=[]):  # building one draws its parameters
-        built = config.build(shape, None)
-        scheme = built.get("positions") or config.scheme(shape)
+    scheme = config.scheme
     return {
         "scheme": config.position_scheme,
         "input": config.position_input,
         "cross": config.position_cross_attention,
-        **scheme.description(),
+        **scheme.describe(**scheme.with_defaults(config.constructor_options(scheme))),
     }
 
 

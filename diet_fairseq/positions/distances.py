@@ -67,7 +67,7 @@ class Alibi(PositionScheme):
             slopes = published_slopes(heads, distances.device)
         else:
             slopes = at_least_float32(self.slopes)
-        return Offsets(-slopes.unsqueeze(1) * distances, layout)
+        return Offsets(-slopes.unsqueeze(1) * distances)
 
 
 Alibi.cross = Alibi
@@ -118,9 +118,9 @@ class Kerple(PositionScheme):
         r1 = clamp_parameter(self.r1, 0.0).unsqueeze(1)  # (H, 1)
         if self.kerple == "log":
             r2 = clamp_parameter(self.r2, LEAST).unsqueeze(1)  # (H, 1)
-            return Offsets(-r1 * torch.log1p(r2 * distances), layout)
+            return Offsets(-r1 * torch.log1p(r2 * distances))
         r2 = clamp_parameter(self.r2, LEAST, LARGEST_POWER).unsqueeze(1)  # (H, 1)
-        return Offsets(-r1 * distances.to(r2.dtype).pow(r2), layout)
+        return Offsets(-r1 * distances.to(r2.dtype).pow(r2))
 
 
 def clamp_parameter(parameter: Tensor, least: float, largest: float | None = None) -> Tensor:
@@ -145,7 +145,7 @@ class Sandwich(PositionScheme):
         waves = torch.arange(WIDTH // 2, device=offsets.device) * (2 / WIDTH)
         cosines = torch.cos(offsets.unsqueeze(1) * 10000.0**-waves)  # (number of offsets, w / 2)
         ratios = torch.arange(1, heads + 1, device=offsets.device) * (8 / heads)  # (H,)
-        return Offsets((cosines.sum(1) - WIDTH / 2) / ratios.unsqueeze(1), layout)
+        return Offsets((cosines.sum(1) - WIDTH / 2) / ratios.unsqueeze(1))
 
 
 class DistanceNetwork(PositionScheme):
@@ -243,4 +243,4 @@ class Cpb(DistanceNetwork):
         offsets = layout.offset_line
         spaced = offsets.sign() * torch.log1p(offsets.abs()) / math.log(8)  # (number of offsets,)
         line = CPB_RANGE * torch.sigmoid(self.of_distances(spaced)) - CPB_RANGE / 2
-        return Offsets(line.T.contiguous(), layout)
+        return Offsets(line.T.contiguous())

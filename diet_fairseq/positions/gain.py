@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import positive
+from ..errors import check_positive
 from .base import AttentionShape, PositionScheme
 from .options import Option
 from .scores import at_least_float32
@@ -15,7 +15,7 @@ GAIN = Option(
     float,
     "factor between the parameters and the score, or each factor of the score "
     "(default: by scheme; 1 with --position-start blind)",
-    check=positive,
+    check=check_positive,
 )
 START = Option(
     "position_start",
@@ -30,7 +30,7 @@ PEAK = Option(
     float,
     "initial score at the offset of each head with --position-start local (default: 3)",
     default=3.0,
-    check=positive,
+    check=check_positive,
 )
 #: the largest distance of a head's first offset; further heads begin again at 0
 FURTHEST = 4

@@ -26,8 +26,7 @@ def token_positions(padding_mask: Tensor | None, length: int, device: torch.devi
 
 def padding_flags(padding_mask: Tensor) -> tuple[bool, bool, bool]:
     """Whether a (B, T) mask has padding, any before a token, and any between two tokens."""
-    # reading a flag is free on a CPU, and a transfer from any other device
-    lazy = padding_mask.device.type == "cpu" and not torch.compiler.is_compiling()
+    lazy = reads_flags(padding_mask)
     if lazy and not padding_mask.any():
         return False, False, False
     before_tokens = padding_mask[:, :-1] & ~padding_mask[:, 1:]  # (B, T - 1)
@@ -41,6 +40,11 @@ def padding_flags(padding_mask: Tensor) -> tuple[bool, bool, bool]:
         [padding_mask.any(), before_tokens.any(), holes.any()]
     ).tolist()
     return has_padding, has_left_padding, has_holes
+
+
+def reads_flags(mask: Tensor) -> bool:
+    """Whether a flag of the mask costs nothing to read: on other devices it is a transfer."""
+    return mask.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +128,23 @@ class Layout:
             ends=(target.query_end, source.key_end),
             numbers=None if source.numbers is None else (target.query_numbers, source.key_numbers),
         )
+
+    @staticmethod
+    def without_padding(length: int, device: torch.device) -> "Layout":
+        """The layout of self-attention in sentences of this length."""
+        positions = token_positions(None, length, device)
+        return Layout(positions, positions, length=length)
+
+    @staticmethod
+    def for_mask(target: "Layout", source: int, padding_mask: Tensor | None) -> "Layout":
+        """Queries of a target and so many keys of a source: a mask, and no positions of keys.
+
+        ``padding_mask``: (B, S) of the source; None: no padding.
+        """
+        slots = token_positions(None, source, target.key_positions.device)
+        if padding_mask is not None and reads_flags(padding_mask) and not padding_mask.any():
+            padding_mask = None
+        return Layout(target.query_positions, slots, padding_mask, regular=False)
 
     def at(self, positions: Tensor, end: int) -> "Layout":
         """The same tokens, all of them queries, at other positions (B, T), below ``end``."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from ..checks import not_below
+from ..errors import UserError, check_at_least
 
 #: takes the flag and its value; raises `UserError`
 Check = Callable[[str, Any], Any]
@@ -41,6 +41,13 @@ class Option:
         """The keyword of a scheme's constructor that takes the value."""
         return self.name.removeprefix("position_")
 
+    def validate(self, value: Any) -> None:
+        """Refuse a value that is not allowed, by a `UserError`."""
+        if self.choices is not None and value not in self.choices:
+            raise UserError(f"{self.flag} must be one of {', '.join(self.choices)}, but is {value}")
+        if self.check is not None:
+            self.check(self.flag, value)
+
     def with_default(self, default: Any) -> "Option":
         """The same option with another default."""
         return replace(self, default=default)
@@ -48,4 +55,4 @@ class Option:
 
 def at_least(least: int) -> Check:
     """A check that the value is not below ``least``."""
-    return partial(not_below, least=least)
+    return partial(check_at_least, least=least)

@@ -61,7 +61,7 @@ class OffsetScores(ScoreParameters):
         offsets = layout.offset_line.clamp(-self.outermost, self.outermost) + self.outermost
         line = look_up(self.row_of_offset[offsets], self.scalars)  # (number of offsets, H)
         # fused attention copies scores whose keys are not contiguous
-        return Offsets(line.T.contiguous(), layout, self.outermost)
+        return Offsets(line.T.contiguous(), reach=self.outermost)
 
 
 class OffsetScalars(OffsetScores):

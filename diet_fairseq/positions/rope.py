@@ -73,10 +73,7 @@ class Rope(PositionScheme):
     0.1 ln(factor) + 1 each, as a temperature of the softmax; so p-RoPE's other pairs get it, too.
     """
 
-    #: the bits of float32 numbers: rows (d_h / 2,) of angles a token; xPos: of growth a token, too
-    rates: Tensor
     options: ClassVar[tuple[Option, ...]] = (BASE, SHARE, SCALING, FACTOR, TRAINED)
-    meaning = ("base", "share", "scaling", "factor", "trained")
 
     def __init__(
         self,
@@ -95,8 +92,7 @@ class Rope(PositionScheme):
                 "here: change the model's width or its number of heads, so that they are even"
             )
         check_scaling(rope_scaling, rope_factor, rope_trained)
-        self.base, self.share, self.trained = rope_base, rope_share, rope_trained
-        self.scaling, self.factor = rope_scaling, rope_factor or 1.0
+        self.base, self.scaling, self.factor = rope_base, rope_scaling, rope_factor or 1.0
         self.pairs = max(1, int(rope_share * shape.head_dim // 2))
         self.magnitude = 1.0
         frequencies = [rope_base ** (-2 * m / shape.head_dim) for m in range(shape.head_dim // 2)]
@@ -106,9 +102,20 @@ class Rope(PositionScheme):
             frequencies = yarn(frequencies, rope_base, self.factor, rope_trained)
             self.magnitude = 0.1 * math.log(self.factor) + 1
         frequencies[self.pairs :] = [0.0] * (len(frequencies) - self.pairs)
-        self.register_buffer("rates", bits([frequencies]), persistent=False)
+        # numbers, not a buffer, which `half()` would round
+        self.frequencies = tuple(frequencies)
         scaling = rope_scaling, rope_factor, rope_trained
         self.key = type(self), shape.head_dim, rope_base, self.pairs, scaling
+
+    @classmethod
+    def describe(cls, **options: Any) -> dict[str, Any]:
+        return super().describe() | {
+            "base": options["rope_base"],
+            "share": options.get("rope_share", 1.0),
+            "scaling": options.get("rope_scaling", "none"),
+            "factor": options.get("rope_factor") or 1.0,
+            "trained": options.get("rope_trained"),
+        }
 
     def transform(self, q: Tensor, k: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
         of_queries, of_keys = self._rotations(layout, q.dtype)
@@ -119,24 +126,23 @@ class Rope(PositionScheme):
         """The rotations of queries and of keys; the first layer computes them for all."""
         key = self.key, dtype
         if key not in layout.cache:
-            queries, keys = layout.query_positions, layout.key_positions
-            of_keys = self._rotation(keys, -1, dtype)
-            # queries are the last of the keys
-            alike = queries.shape == keys.shape and len(self.rates) == 1
-            layout.cache[key] = of_keys if alike else self._rotation(queries, 1, dtype), of_keys
+            layout.cache[key] = self._compute_rotations(layout, dtype)
         return layout.cache[key]
 
-    def _rotation(self, positions: Tensor, sign: int, dtype: torch.dtype) -> CosSin:
-        """The rotation of positions (B|1, T), float32 until the end; ``sign`` is -1 for keys."""
-        positions = positions[:, None, :, None, None]  # (B|1, 1, T, 1, 1)
-        frequencies, *growth = self.rates.view(torch.float32)  # (d_h / 2,) each
-        angles = positions * frequencies  # (B|1, 1, T, 1, d_h / 2)
-        cos, sin = angles.cos(), angles.sin()
-        if self.magnitude != 1:
-            cos, sin = cos * self.magnitude, sin * self.magnitude
-        if growth:
-            magnitudes = (positions * growth[0] * sign).exp()
-            cos, sin = cos * magnitudes, sin * magnitudes
+    def _compute_rotations(self, layout: Layout, dtype: torch.dtype) -> tuple[CosSin, CosSin]:
+        queries, keys = layout.query_positions, layout.key_positions
+        key_rotation = self._rotation(keys, self.magnitude, dtype)
+        if queries.shape == keys.shape:  # queries are the last of the keys
+            return key_rotation, key_rotation
+        return self._rotation(queries, self.magnitude, dtype), key_rotation
+
+    def _rotation(self, positions: Tensor, magnitude: Tensor | float, dtype: torch.dtype) -> CosSin:
+        """The cosines and sines of positions (B|1, T), times the magnitude, in float32 until then.
+
+        ``magnitude``: a number, or (B|1, 1, T, 1, d_h / 2)
+        """
+        angles = times_positions(self.frequencies, positions)
+        cos, sin = angles.cos() * magnitude, angles.sin() * magnitude
         return cos.to(dtype), sin.to(dtype)
 
 
@@ -157,13 +163,21 @@ class Xpos(Rope):
     def __init__(self, shape: AttentionShape, *, rope_base: float) -> None:
         super().__init__(shape, rope_base=rope_base)
         half = shape.head_dim // 2
-        growth = [math.log((m / half + 0.4) / 1.4) / 512 for m in range(half)]
-        self.rates = torch.cat([self.rates, bits([growth])])
+        self.growth = tuple(math.log((m / half + 0.4) / 1.4) / 512 for m in range(half))
+
+    def _compute_rotations(self, layout: Layout, dtype: torch.dtype) -> tuple[CosSin, CosSin]:
+        query_growth = times_positions(self.growth, layout.query_positions)
+        key_growth = times_positions(self.growth, layout.key_positions)
+        return (
+            self._rotation(layout.query_positions, query_growth.exp(), dtype),
+            self._rotation(layout.key_positions, (-key_growth).exp(), dtype),
+        )
 
 
-def bits(numbers: list[list[float]]) -> Tensor:
-    """float32 numbers as int32, which a model in half precision doesn't round."""
-    return torch.tensor(numbers, dtype=torch.float32).view(torch.int32)
+def times_positions(rates: tuple[float, ...], positions: Tensor) -> Tensor:
+    """Rates a token (d_h / 2,), in float32, times positions (B|1, T): (B|1, 1, T, 1, d_h / 2)."""
+    numbers = torch.tensor(rates, dtype=torch.float32, device=positions.device)
+    return positions[:, None, :, None, None] * numbers
 
 
 class Rotation(torch.autograd.Function):

@@ -1,6 +1,6 @@
 """The values that schemes give attention: scores of positions, and rows indexed by offset."""
 
-from dataclasses import dataclass, replace
+from dataclasses import InitVar, dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -15,13 +15,13 @@ from .layout import Layout
 class Score:
     """A score that doesn't depend on what the tokens are; it is added to q k^T unscaled."""
 
-    def dense(self) -> Tensor:
-        """(B|1, H|1, Tq, Tk), float32: attention casts it."""
+    def dense(self, layout: Layout) -> Tensor:
+        """(B|1, H|1, Tq, Tk), float32: the score of every pair in the layout it was made for."""
         raise NotImplementedError
 
     def times(self, factor: float) -> "Score":
         """The score multiplied by a number."""
-        return Dense(self.dense() * factor)
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,18 +30,18 @@ class Offsets(Score):
 
     Attributes:
         line: (H|1, number of offsets), float32: the score of each offset of `Layout.offset_line`
-        layout: the layout that the line belongs to
+        layout: ignored; schemes written for version 0.3 give it
         reach: all offsets from ``reach`` on have one score, and all up to ``-reach`` another; None
             otherwise
     """
 
     line: Tensor
-    layout: Layout
+    layout: InitVar[Layout | None] = None
     reach: int | None = None
 
-    def dense(self) -> Tensor:
+    def dense(self, layout: Layout) -> Tensor:
         """The line, spread over all pairs of a query and a key."""
-        return self.layout.of_offsets(self.line)
+        return layout.of_offsets(self.line)
 
     def times(self, factor: float) -> "Offsets":
         """The line multiplied by a number."""
@@ -60,7 +60,7 @@ class Factors(Score):
     query: Tensor
     key: Tensor
 
-    def dense(self) -> Tensor:
+    def dense(self, layout: Layout) -> Tensor:
         """The product of the factors."""
         return product(self.query, self.key)
 
@@ -75,9 +75,13 @@ class Dense(Score):
 
     score: Tensor
 
-    def dense(self) -> Tensor:
+    def dense(self, layout: Layout) -> Tensor:
         """The score as it is."""
         return self.score
+
+    def times(self, factor: float) -> "Dense":
+        """The matrix multiplied by a number."""
+        return Dense(self.score * factor)
 
 
 @dataclass(frozen=True, eq=False)

@@ -73,7 +73,6 @@ class TupeA(PositionScheme):
     score_terms = 2
     options: ClassVar[tuple[Option, ...]] = (UNTIE_CLS, NO_LAYER_NORM, NO_RESCALE)
     tables: ClassVar[dict[str, tuple[int, ...]]] = {"pos.weight": (0,), "pos_key.weight": (0,)}
-    meaning: ClassVar[tuple[str, ...]] = ("layer_norm",)
     scaled: ClassVar[tuple[str, ...]] = ("pos_q_linear",)
     zeroed: ClassVar[tuple[str, ...]] = ("pos_k_linear.",)
 
@@ -81,7 +80,7 @@ class TupeA(PositionScheme):
         self, shape: AttentionShape, *, untie_cls: str, no_layer_norm: bool, no_rescale: bool
     ) -> None:
         super().__init__(shape)
-        self.untie_cls, self.layer_norm = untie_cls, not no_layer_norm
+        self.untie_cls = untie_cls
         self.first_row = 0 if untie_cls == "no" else 1
         self.rank = shape.head_dim + 2 * (untie_cls != "no")  # with the columns of `untie`
         if no_rescale:
@@ -103,6 +102,14 @@ class TupeA(PositionScheme):
                 nn.init.normal_(module.weight, std=0.02)
             if isinstance(module, nn.Linear):
                 nn.init.zeros_(module.bias)
+
+    @classmethod
+    def describe(cls, **options: Any) -> dict[str, Any]:
+        first_row = 0 if options["untie_cls"] == "no" else 1
+        terms = 1 if options["no_rescale"] else cls.score_terms
+        layer_norm = not options["no_layer_norm"]
+        described = {"first_row": first_row, "score_terms": terms, "layer_norm": layer_norm}
+        return super().describe(**options) | described
 
     def score(self, layout: Layout) -> Factors:
         return Factors(*self._factors(layout))
@@ -157,7 +164,7 @@ class TupeR(TupeA):
         NO_RESCALE,
         RELATIVE,
     )
-    meaning = ("layer_norm", "untie_cls", "relative", "buckets", "max_distance")
+    meaning = ("untie_cls", "relative", "buckets", "max_distance")
     #: the scalars of the buckets, or one factor of their products
     zeroed = ("pos_k_linear.", "relative_attention_bias.weight", "relative_attention_bias.key.")
 
@@ -185,7 +192,7 @@ class TupeR(TupeA):
     def score(self, layout: Layout) -> Dense:  # type: ignore[override]
         query, key = self._factors(layout)
         absolute = product(query, key)  # (B|1, H, Tq, Tk)
-        relative = self.relative_attention_bias.score(layout).dense()
+        relative = self.relative_attention_bias.score(layout).dense(layout)
         if self.untie_cls == "no":
             return Dense(absolute + relative)
         theta_1 = theta_2 = torch.zeros_like(relative[0, :, 0, 0])  # "paper": the sum has one theta
@@ -211,6 +218,10 @@ class BertAd(TupeA):
 
     def __init__(self, shape: AttentionShape) -> None:
         super().__init__(shape, untie_cls="no", no_layer_norm=False, no_rescale=False)
+
+    @classmethod
+    def describe(cls, **options: Any) -> dict[str, Any]:
+        return super().describe(untie_cls="no", no_layer_norm=False, no_rescale=False)
 
     def prepare(self, layout: Layout) -> None:
         layout.cache[self] = self._factors(layout)
@@ -250,6 +261,10 @@ class TupeFree(ScoreParameters):
         self.register_buffer("terms", torch.tensor(float(self.score_terms)))
         self.untie_cls = untie_cls != "no"  # both ways to reset are one here
         self.theta = nn.Parameter(torch.zeros(2, shape.heads)) if self.untie_cls else None
+
+    @classmethod
+    def describe(cls, **options: Any) -> dict[str, Any]:
+        return super().describe(**options | {"untie_cls": options["untie_cls"] != "no"})
 
     def score(self, layout: Layout) -> Dense:
         score = self._of_pairs(layout)  # (B|1, H, Tq, Tk)

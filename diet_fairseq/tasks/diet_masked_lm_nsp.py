@@ -12,9 +12,9 @@ from fairseq.data import (
     RightPadDataset,
     data_utils,
 )
+from fairseq.tasks import register_task
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 
-from ..registration import register_task
 from .sentence_pairs import Segments, SentencePairs
 
 logger = logging.getLogger(__name__)

@@ -10,8 +10,7 @@ import torch
 from fairseq.data import BaseWrapperDataset, FairseqDataset
 from torch import Tensor
 
-from .. import checks
-from ..errors import UserError
+from ..errors import UserError, check_at_least
 
 #: the number of special tokens in <s> A </s> B </s>
 SPECIAL = 3
@@ -47,7 +46,7 @@ class SentencePairs(FairseqDataset):
         short: float = 0.1,
     ) -> None:
         super().__init__()
-        checks.not_below("--tokens-per-sample", tokens_per_sample, SPECIAL + SHORTEST)
+        check_at_least("--tokens-per-sample", tokens_per_sample, SPECIAL + SHORTEST)
         self.lines, self.bos, self.eos = lines, torch.tensor([bos]), torch.tensor([eos])
         lengths = np.asarray(lines.sizes, dtype=np.int64) - 1  # without </s>
         # Line n has the tokens starts[n] to starts[n + 1] of the text without </s>.

@@ -6,13 +6,18 @@ and `whitespace.normalise` replaces all such characters before other programs re
 """
 
 import gzip
+import os
 import zlib
 from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
-from ..atomic import atomic_file
 from ..errors import UserError
+from ..files import atomic_file
+
+#: bytes that `read_line_blocks` reads at once: enough lines for batches of similar length
+BLOCK_BYTES = 1 << 17
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -59,6 +64,53 @@ def read_pairs(source: Path, target: Path) -> Iterator[tuple[str, str]]:
                 f"length from line {number + 1:,} on, so earlier lines may be shifted, too"
             )
         yield first, second
+
+
+def read_line_blocks(file: Any, name: str, max_characters: int) -> Iterator[list[str]]:
+    """The lines of an open file or pipe in blocks, each as soon as it has arrived.
+
+    A block has the lines that end in `BLOCK_BYTES` bytes; a pipe or a terminal may give fewer. A
+    byte-order mark at the beginning is removed.
+
+    Args:
+        file: a file with a descriptor, at its beginning
+        name: its name, for errors
+        max_characters: limit of characters in a line
+
+    Raises:
+        UserError: a line is not UTF-8 or too long; all lines before it were yielded
+    """
+    max_bytes = 4 * max_characters + 4  # with a byte-order mark and a carriage return
+    number, rest, is_end = 0, b"", False
+    while not is_end:
+        block = os.read(file.fileno(), BLOCK_BYTES)
+        is_end = not block
+        *lines, rest = (rest + block).split(b"\n")
+        if rest and (is_end or len(rest) > max_bytes):
+            lines.append(rest)
+        texts: list[str] = []
+        fault = ""
+        for line in lines:
+            number += 1
+            encoding = "utf-8-sig" if number == 1 else "utf-8"
+            errors = "strict" if len(line) <= max_bytes else "replace"  # it may be cut
+            try:
+                text = line.removesuffix(b"\r").decode(encoding, errors)
+            except UnicodeDecodeError as error:
+                byte = f"byte {error.start + 1} (0x{error.object[error.start]:02x})"
+                fault = f"line {number}: {byte} is not UTF-8: convert the text"
+                break
+            if len(text) > max_characters:
+                fault = (
+                    f"line {number} has more than {max_characters:,} characters: split it into "
+                    "lines, or raise --max-characters"
+                )
+                break
+            texts.append(text)
+        if texts:
+            yield texts
+        if fault:
+            raise UserError(f"{name}, {fault}; all lines before it are translated")
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:

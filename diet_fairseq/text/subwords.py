@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ..errors import UserError
-from ..input_files import VOCABULARY, check_regular, open_regular, open_text
+from ..files import MAX_VOCABULARY_BYTES, check_regular, open_regular, open_text
 
 #: entries of a vocabulary that are not subwords: marks such as <mask>, and fairseq's padding
 MARK = re.compile(r"<[^\s<>]*>|madeupword\d+")
@@ -24,18 +24,18 @@ class SentencePiece:
     """SentencePiece's subwords of raw text.
 
     Raises:
-        UserError: the file is no model of SentencePiece
+        UserError: the file is not a SentencePiece model
     """
 
     def __init__(self, model: Path) -> None:
         from sentencepiece import SentencePieceProcessor
 
-        check_regular(model, VOCABULARY)
+        check_regular(model, MAX_VOCABULARY_BYTES)
         try:
             self.model = SentencePieceProcessor(model_file=str(model))
         except (RuntimeError, OSError) as error:
             raise UserError(
-                f"{model} is no model of SentencePiece, or is damaged: give another"
+                f"{model} is not a SentencePiece model, or is damaged: give another file"
             ) from error
 
     def encode(self, line: str) -> list[str]:
@@ -53,7 +53,7 @@ class SentencePiece:
     def _has_piece(self, symbol: str) -> bool:
         return bool(self.model.piece_to_id(symbol) != self.model.unk_id())
 
-    def has(self, symbol: str) -> bool:
+    def can_encode(self, symbol: str) -> bool:
         """Whether encoding can give the symbol: a piece, or characters that no piece has."""
         return self._has_piece(symbol) or not any(map(self._has_piece, symbol))
 
@@ -62,7 +62,7 @@ class SubwordNmt:
     """subword-nmt's subwords of words between spaces; all but the last of a word end in ``@@``.
 
     Raises:
-        UserError: the file holds no codes of subword-nmt
+        UserError: the file does not hold subword-nmt codes
     """
 
     def __init__(self, codes: Path) -> None:
@@ -73,7 +73,9 @@ class SubwordNmt:
             try:
                 self.bpe = BPE(file)
             except (OSError, ValueError, SystemExit) as error:
-                raise UserError(f"{codes} holds no codes of subword-nmt: give others") from error
+                raise UserError(
+                    f"{codes} does not hold subword-nmt codes: give another file"
+                ) from error
 
     def encode(self, line: str) -> list[str]:
         if len(self.bpe.cache) > CACHED_WORDS:
@@ -91,7 +93,7 @@ class SubwordNmt:
     def _merges(self) -> set[str]:
         return {"".join(pair) for pair in self.bpe.bpe_codes}
 
-    def has(self, symbol: str) -> bool:
+    def can_encode(self, symbol: str) -> bool:
         """Whether encoding can give the symbol: a character, or the result of a merge."""
         part = symbol.removesuffix("@@")
         return len(part) < 2 or (part if symbol != part else f"{part}</w>") in self._merges
@@ -114,32 +116,36 @@ class Words:
         return True
 
     @staticmethod
-    def has(symbol: str) -> bool:
+    def can_encode(symbol: str) -> bool:
         return True
 
 
 Subwords = SentencePiece | SubwordNmt | Words
 #: subword classes by their name in ``model.json``
-KINDS: dict[str, Callable[[Path], Subwords]] = {
+SUBWORD_CLASSES: dict[str, Callable[[Path], Subwords]] = {
     "sentencepiece": SentencePiece,
     "subword_nmt": SubwordNmt,
     "none": Words,
 }
 #: name of a subword model's file, by kind
-FILES = {"sentencepiece": "sentencepiece.model", "subword_nmt": "codes"}
+SUBWORD_FILES = {"sentencepiece": "sentencepiece.model", "subword_nmt": "codes"}
 
 
-def kind_of(path: Path) -> str:
-    """The kind of the subword model in a file: "sentencepiece" or "subword_nmt"."""
-    with open_regular(path, VOCABULARY, "name another file with --subwords") as file:
+def detect_subword_kind(path: Path) -> str:
+    """The kind of the subword model in a file: "sentencepiece" or "subword_nmt".
+
+    Raises:
+        UserError: the file can't be read, or is of neither kind
+    """
+    with open_regular(path, MAX_VOCABULARY_BYTES, "name another file with --subwords") as file:
         start = file.read(4096)
     if start.startswith(b"\n"):  # protobuf: the first field of SentencePiece's ModelProto
         return "sentencepiece"
     if re.match(rb"#version|\S+ \S+\s", start):
         return "subword_nmt"
     raise UserError(
-        f"{path} is no SentencePiece model and holds no codes of subword-nmt: give the subword "
-        "model that the data was made with"
+        f"{path} is neither a SentencePiece model nor a file of subword-nmt codes: give the "
+        "subword model that the data was made with"
     )
 
 
@@ -148,12 +154,15 @@ def check_vocabulary(subwords: Subwords, vocabulary: Collection[str], names: str
 
     Args:
         names: names of vocabulary and subword model, for the error
+
+    Raises:
+        UserError: the subword model lacks more than `MAX_UNKNOWN_SHARE` of the vocabulary
     """
     words = [word for word in vocabulary if not MARK.fullmatch(word)]
-    unknown = [word for word in words if not subwords.has(word)]
+    unknown = [word for word in words if not subwords.can_encode(word)]
     if len(unknown) > MAX_UNKNOWN_SHARE * len(words):
         raise UserError(
             f"{names} don't belong together: {len(unknown):,} of {len(words):,} subwords of the "
-            f"vocabulary (such as {unknown[0]!r}) are none of the subword model's; give the two "
-            "that were made together"
+            f"vocabulary (such as {unknown[0]!r}) are not in the subword model; give the two that "
+            "were made together"
         )

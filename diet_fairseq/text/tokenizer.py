@@ -4,9 +4,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..model_json import ModelDescription
 from .moses import join_words, split_words
-from .subwords import KINDS
+from .subwords import SUBWORD_CLASSES
 from .whitespace import normalise
 
 UNKNOWN = "<unk>"
@@ -21,7 +20,7 @@ class Tokenizer:
     """White space, case, Moses and subwords of one language, in this order, and their inverse.
 
     Args:
-        kind: kind of subwords, one of `KINDS`
+        kind: kind of subwords, a key of `SUBWORD_CLASSES`
         model: the subword model's file
         language: such as ``en``; Moses' rules depend on it
         splits_words: whether Moses splits words before their subwords
@@ -39,7 +38,7 @@ class Tokenizer:
         splits_words: bool = False,
         lower: bool = False,
     ) -> None:
-        self.subwords = KINDS[kind](model or Path())
+        self.subwords = SUBWORD_CLASSES[kind](model or Path())
         self.language, self.splits_words, self.lower = language, splits_words, lower
 
     def encode(self, line: str) -> list[str]:
@@ -63,21 +62,21 @@ class Tokenizer:
         A part has as many whole sentences as fit. A longer sentence is cut before a word, a longer
         word within it. No token is lost.
         """
-        whole = self.encode(line)
-        if not whole:
+        line_tokens = self.encode(line)
+        if not line_tokens:
             return []
-        if max_tokens is None or len(whole) <= max_tokens:
-            return [whole]
+        if max_tokens is None or len(line_tokens) <= max_tokens:
+            return [line_tokens]
         parts: list[list[str]] = [[]]
-        for sentence in sentences(normalise(line)):
+        for sentence in split_sentences(normalise(line)):
             tokens = self.encode(sentence)
             if len(parts[-1]) + len(tokens) > max_tokens:
                 parts.append([])
             while len(tokens) > max_tokens:
-                starts = (
+                word_starts = (
                     n for n in range(max_tokens, 0, -1) if self.subwords.is_word_start(tokens, n)
                 )
-                cut = next(starts, max_tokens)
+                cut = next(word_starts, max_tokens)
                 parts[-1] = tokens[:cut]
                 parts.append([])
                 tokens = tokens[cut:]
@@ -85,22 +84,7 @@ class Tokenizer:
         return [part for part in parts if part]
 
 
-def tokenizers(description: ModelDescription) -> tuple[Tokenizer, Tokenizer]:
-    """The tokenizers of a model's source and target language."""
-    source, target = (
-        Tokenizer(
-            description.subwords,
-            description.subword_model,
-            language,
-            description.preprocessing == "moses",
-            description.lower,
-        )
-        for language in description.languages
-    )
-    return source, target
-
-
-def sentences(line: str) -> Iterator[str]:
+def split_sentences(line: str) -> Iterator[str]:
     """The sentences of a line, without the spaces between them.
 
     One rule serves all languages, without lists of abbreviations: a cut after "Dr." costs little,

@@ -13,8 +13,8 @@ from typing import Any
 
 import yaml
 
-from diet_fairseq.atomic import atomic_file
 from diet_fairseq.errors import UserError, exit_with_one_line
+from diet_fairseq.files import atomic_file
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

@@ -34,9 +34,8 @@ from training import (
 )
 from transformers import AutoModelForQuestionAnswering, DataCollatorWithPadding, Trainer, set_seed
 
-from diet_fairseq.atomic import atomic_file
 from diet_fairseq.errors import UserError, exit_with_one_line
-from diet_fairseq.input_files import read_json
+from diet_fairseq.files import atomic_file, read_json
 
 #: one of so many contexts is held out of training
 HELD_OUT = 20

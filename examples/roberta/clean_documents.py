@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 
-from diet_fairseq.atomic import atomic_file
 from diet_fairseq.errors import UserError, exit_with_one_line
+from diet_fairseq.files import atomic_file
 from diet_fairseq.text.lines import read_lines, write_lines
 from diet_fairseq.text.whitespace import normalise
 

@@ -40,7 +40,7 @@ from transformers import (
 )
 
 from diet_fairseq.errors import UserError, exit_with_one_line
-from diet_fairseq.input_files import read_object, validated
+from diet_fairseq.files import read_json_object, validate
 from diet_fairseq.text.lines import read_lines, write_lines
 
 TASKS = Path(__file__).with_name("tasks.yaml")
@@ -96,7 +96,7 @@ def read_task(name: str) -> Task:
             f"--task {name} must be one of {', '.join(content)}, or a file that ends in .yaml"
         )
     task = {**(content if is_file else content[name]), "name": Path(name).stem}
-    return validated(task, Task, f"--task {name}: ", "tasks.yaml explains the keys")
+    return validate(task, Task, f"--task {name}: ", "tasks.yaml explains the keys")
 
 
 def find_file(data: Path, name: str) -> Path:
@@ -224,7 +224,7 @@ def train(args: Namespace) -> None:
 
 
 def predict(args: Namespace) -> None:
-    task = read_object(args.model / TASK, Task, advice=f"give RUN/{MODEL} that `train` wrote")
+    task = read_json_object(args.model / TASK, Task, advice=f"give RUN/{MODEL} that `train` wrote")
     text = args.text or task.text
     if len(text) != len(task.text):
         raise UserError(

@@ -25,7 +25,7 @@ from sklearn import metrics
 from squad_files import LARGEST, read_squad, right_answers
 
 from diet_fairseq.errors import UserError, exit_with_one_line
-from diet_fairseq.input_files import read_bytes, read_json
+from diet_fairseq.files import read_bytes, read_json
 
 #: language -> words that MLQA leaves out of answers (Lewis et al. 2020, mlqa_evaluation_v1.py)
 MLQA_ARTICLES = {

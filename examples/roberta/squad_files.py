@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from diet_fairseq.errors import UserError
-from diet_fairseq.input_files import read_json
+from diet_fairseq.files import read_json
 
 #: bytes that a file may have, unpacked; XTREME's largest has 60 million
 LARGEST = 1 << 28

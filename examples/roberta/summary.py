@@ -15,8 +15,8 @@ from typing import Any
 
 import pandas
 
-from diet_fairseq.atomic import atomic_file
 from diet_fairseq.errors import UserError, exit_with_one_line
+from diet_fairseq.files import atomic_file
 
 STATISTICS: dict[str, Callable[[list[float]], float]] = {
     "diet": max,

@@ -22,9 +22,9 @@ from safetensors import safe_open
 from transformers import AutoTokenizer, Trainer, TrainerCallback, TrainingArguments
 from transformers.utils import logging
 
-from diet_fairseq.atomic import atomic_file
+from diet_fairseq.config import import_user_dir
 from diet_fairseq.errors import UserError
-from diet_fairseq.positions.registry import import_user_dir
+from diet_fairseq.files import atomic_file
 
 if not sys.stderr.isatty():
     datasets.disable_progress_bars()

@@ -80,7 +80,7 @@ def position_schemes():
     """Position schemes by name, with those that user_dir registers."""
     from diet_fairseq.errors import UserError
     from diet_fairseq.positions import SCHEMES
-    from diet_fairseq.positions.registry import import_user_dir
+    from diet_fairseq.config import import_user_dir
 
     if config["user_dir"]:
         try:

@@ -8,8 +8,8 @@ from argparse import ArgumentParser
 from pathlib import Path
 
 from diet_fairseq.errors import exit_with_one_line
-from diet_fairseq.model_json import PENALTIES, ModelDescription
-from diet_fairseq.text.subwords import FILES
+from diet_fairseq.text.subwords import SUBWORD_FILES
+from diet_fairseq.translate.model_json import PENALTIES, ModelDescription
 
 
 def main() -> None:
@@ -36,7 +36,7 @@ def main() -> None:
         checkpoint=folder / args.checkpoint,
         data=folder,
         subwords=kind,
-        subword_model=folder / FILES[kind],
+        subword_model=folder / SUBWORD_FILES[kind],
         preprocessing="moses" if kind == "subword_nmt" else "none",
         beam=args.beam,
         lenpen=args.length_penalty,

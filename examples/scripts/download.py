@@ -18,8 +18,8 @@ from typing import IO, Any, cast
 import pooch
 from sacrebleu.dataset import DATASETS
 
-from diet_fairseq.atomic import atomic_file
 from diet_fairseq.errors import UserError, exit_with_one_line
+from diet_fairseq.files import atomic_file
 from diet_fairseq.text.lines import write_lines
 
 DAMAGE = (EOFError, OSError, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, zlib.error)

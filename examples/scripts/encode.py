@@ -15,7 +15,7 @@ from pathlib import Path
 
 from diet_fairseq.errors import exit_with_one_line
 from diet_fairseq.text.lines import read_lines, read_pairs, write_lines
-from diet_fairseq.text.subwords import FILES
+from diet_fairseq.text.subwords import SUBWORD_FILES
 from diet_fairseq.text.tokenizer import Tokenizer
 
 CHUNK = 10_000  # lines
@@ -54,7 +54,7 @@ def shortened(lines: Iterable[list[str]], longest: int, name: str) -> Iterator[s
 
 def main() -> None:
     parser = ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("kind", choices=FILES)
+    parser.add_argument("kind", choices=SUBWORD_FILES)
     parser.add_argument("model", type=Path)
     parser.add_argument(
         "--text", nargs=3, action="append", required=True, metavar=("LANGUAGE", "INPUT", "OUTPUT")

@@ -8,12 +8,11 @@ from collections.abc import Iterable
 from contextlib import redirect_stdout
 from pathlib import Path
 
-from diet_fairseq import model_json
 from diet_fairseq.errors import UserError, exit_with_one_line
-from diet_fairseq.inference.engine import Hypothesis, Search
 from diet_fairseq.text.lines import read_lines, write_lines
-from diet_fairseq.text.tokenizer import tokenizers
 from diet_fairseq.text.whitespace import normalise
+from diet_fairseq.translate.engine import Hypothesis, Search
+from diet_fairseq.translate.model_json import PENALTIES, read_model_json
 
 
 def read_hypotheses(output: Iterable[str]) -> dict[int, list[Hypothesis]]:
@@ -35,13 +34,13 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--beam", type=int, required=True)
     parser.add_argument("--length-penalty", type=float, required=True)
-    parser.add_argument("--penalty", choices=model_json.PENALTIES, required=True)
+    parser.add_argument("--penalty", choices=PENALTIES, required=True)
     parser.add_argument("--user-dir", required=True, help="of fairseq-generate")
     args = parser.parse_args()
 
     from fairseq_cli import generate  # takes over the log
 
-    description = model_json.read(args.checkpoints[0].parent)
+    description = read_model_json(args.checkpoints[0].parent)
     search = Search(args.beam, lenpen=args.length_penalty, penalty=args.penalty)
     # fairseq-generate has its own penalty only; the other one ranks all that the beam has kept.
     lenpen, nbest = (search.lenpen, 1) if args.penalty == "fairseq" else (0, args.beam)
@@ -59,14 +58,14 @@ def main() -> None:
 
     with open(raw, encoding="utf-8", newline="\n") as file:
         hypotheses = read_hypotheses(file)
-    _, target = tokenizers(description)
+    _, target = description.tokenizers
     # A model translates a blank line to some sentence: it stays blank instead.
     lines = [normalise(line) for line in read_lines(args.source)]
     missing = [number + 1 for number, line in enumerate(lines) if line and number not in hypotheses]
     if missing:
         raise UserError(f"{raw} has no translation of line {missing[0]} of {args.source}")
     best = (
-        search.best(hypotheses[number])[0].tokens if line else []
+        search.select_best(hypotheses[number])[0].tokens if line else []
         for number, line in enumerate(lines)
     )
     write_lines(args.output, map(target.decode, best))

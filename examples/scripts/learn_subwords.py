@@ -10,11 +10,11 @@ from pathlib import Path
 from sentencepiece import SentencePieceTrainer
 from subword_nmt.learn_bpe import learn_bpe
 
-from diet_fairseq.atomic import atomic_file
 from diet_fairseq.errors import exit_with_one_line
+from diet_fairseq.files import atomic_file
 from diet_fairseq.text.lines import read_lines
 from diet_fairseq.text.moses import split_words
-from diet_fairseq.text.subwords import FILES
+from diet_fairseq.text.subwords import SUBWORD_FILES
 
 #: limit of lines to learn subwords from, evenly spaced, which bounds the memory
 LINES = 1_000_000
@@ -52,7 +52,7 @@ def learn_subword_nmt(texts: dict[str, Iterator[str]], size: int) -> bytes:
 
 def main() -> None:
     parser = ArgumentParser(description=__doc__)
-    parser.add_argument("kind", choices=FILES)
+    parser.add_argument("kind", choices=SUBWORD_FILES)
     parser.add_argument("output", type=Path)
     parser.add_argument("--text", nargs="+", type=Path, required=True, help="one file a language")
     parser.add_argument("--languages", nargs="+", required=True)

@@ -8,8 +8,8 @@ from pathlib import Path
 from pandas import DataFrame, Series
 from scipy import stats
 
-from diet_fairseq.atomic import atomic_file
 from diet_fairseq.errors import exit_with_one_line
+from diet_fairseq.files import atomic_file
 from diet_fairseq.text.lines import read_lines
 from diet_fairseq.text.scores import Pair, paired_bootstrap
 

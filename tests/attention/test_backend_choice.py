@@ -11,8 +11,7 @@ from diet_fairseq.attention.backends import choice
 from diet_fairseq.errors import UserError
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.scores import Factors
-from diet_fairseq.stack.attention import PositionalAttention
-from diet_fairseq.stack.forward_context import create_context
+from diet_fairseq.transformer import PositionalAttention
 from tests.support import mutants, tiny
 from tests.support.tiny import Case, Model
 
@@ -66,7 +65,7 @@ def check_one_decision(case: Case) -> None:
             model.train(training)
             for module in model.modules():
                 if isinstance(module, PositionalAttention):
-                    module.dropout_module.apply_during_inference = retained
+                    module.dropout_module.is_retained = retained
             calls_of_model = calls.of(model)
             assert (backend, backend == "factors") in calls_of_model
             assert calls_of_model - {("reference", True)} <= {(backend, backend == "factors")}
@@ -90,10 +89,10 @@ def test_long_inputs_append_factors_at_inference(scheme, monkeypatch):
 def test_decoding_one_token_appends_nothing_to_all_keys():
     """Appending is 16 times as slow as adding a row of scores, measured at 2,100 keys."""
     decoder = tiny.fresh(Case("diet_abs"), max_target_positions=2048).decoder.eval()
-    padding, shared = torch.zeros(1, 2048, dtype=torch.bool), (decoder.positions,)
+    padding = torch.zeros(1, 2048, dtype=torch.bool)
     for queries, backend in ((None, "factors"), (1, "sdpa")):
         layout = Layout.of_self_attention(padding, causal=True, queries=queries)
-        assert create_context(decoder, layout, shared, batch=1).backend == backend
+        assert decoder.create_context(layout, batch=1).backend == backend
 
 
 @torch.no_grad()
@@ -114,21 +113,30 @@ def test_attention_dropout_acts_at_inference_where_it_is_retained(name):
 
 @pytest.mark.parametrize("name", config.RETIRED_BACKENDS)
 def test_backends_of_earlier_versions_become_auto_with_one_log_line(name, caplog):
-    """The option may come from a checkpoint or from the command line."""
-    config.backend_today.cache_clear()
+    """The option may come from a checkpoint, whose options the model rewrites, or be typed."""
     parser = ArgumentParser()
     config.PositionConfig.add_args(parser)
     saved = Namespace(position_scheme="diet_rel", attention_backend=name)
     with caplog.at_level("INFO", "diet_fairseq"):
-        typed = parser.parse_args(["--attention-backend", name])
-        names = {config.PositionConfig.of(saved).attention_backend for _ in range(2)}
-    assert {typed.attention_backend, *names} == {"auto"}
-    assert caplog.messages == [f"--attention-backend {name} is no longer there: auto is taken"]
+        typed = parser.parse_args(["--attention-backend", name], saved)
+        once = list(caplog.messages)
+        config.PositionConfig.from_args(typed).write_to(typed)
+        assert typed.attention_backend == "auto"
+        assert caplog.messages == once
+        caplog.clear()
+        saved.attention_backend = name
+        for _ in range(2):
+            config.PositionConfig.from_args(saved).write_to(saved)
+    assert saved.attention_backend == "auto"
+    line = f"--attention-backend {name} is no longer there: auto is taken"
+    assert caplog.messages == once == [line]
 
 
 def test_an_unknown_backend_is_refused():
     with pytest.raises(UserError, match="--attention-backend must be one of auto, reference, "):
-        config.PositionConfig.of(Namespace(position_scheme="none", attention_backend="quick"))
+        config.PositionConfig.from_args(
+            Namespace(position_scheme="none", attention_backend="quick")
+        )
 
 
 MUTANTS: mutants.Table = [

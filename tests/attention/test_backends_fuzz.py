@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from diet_fairseq.attention import backends
-from diet_fairseq.attention.backends import Request
+from diet_fairseq.attention.backends import CallShape
 from diet_fairseq.attention.context import Schemes
 from diet_fairseq.config import PositionConfig, options_of, position_options, translation_schemes
 from diet_fairseq.errors import UserError
@@ -99,7 +99,7 @@ def draw(chance: random.Random) -> Drawn:
         shape["checkpoint_activations"] = chance.random() < 0.2
         shape["attention_dropout"] = chance.choice([0.0, 0.1])  # which then no model acts by
         try:
-            PositionConfig.of(tiny.arguments(case, **shape))
+            PositionConfig.from_args(tiny.arguments(case, **shape))
             break
         except UserError:
             continue
@@ -129,11 +129,11 @@ def errors(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, 
     }
 
 
-def at_random(chance: random.Random, names: list[str]) -> Callable[[Request], str]:
+def at_random(chance: random.Random, names: list[str]) -> Callable[[CallShape], str]:
     """A choice that is random for every call, and the same when activations are recomputed."""
     choices: dict[tuple[int, Schemes], str] = {}
 
-    def choose(request: Request) -> str:
+    def choose(request: CallShape) -> str:
         # a layout of compressed keys is made again, but with the same queries
         queries = id(request.layout.query_positions)
         return choices.setdefault((queries, request.schemes), chance.choice(names))

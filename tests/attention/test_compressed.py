@@ -12,10 +12,10 @@ from torch.utils._pytree import tree_leaves
 
 from diet_fairseq.attention.compressed import Compression
 from diet_fairseq.attention.context import Context
+from diet_fairseq.models import warm_start
 from diet_fairseq.positions import SCHEMES
 from diet_fairseq.positions.layout import Layout
-from diet_fairseq.stack import warm_start
-from diet_fairseq.stack.attention import LinformerAttention
+from diet_fairseq.transformer import PositionalAttention
 from tests.support import mutants, tiny
 from tests.support.attentions import attentions
 from tests.support.tiny import LIMIT, PAD, SIDES, SOURCES, TOLERANCE, Case, padded
@@ -51,21 +51,19 @@ def test_without_padding_it_is_fairseq_s_linformer(released, shared):
     options = {"max_seq_len": 12, "compressed": 4, "shared_kv_compressed": int(shared)}
     theirs = released(16, 2, self_attention=True, **options).eval()
     f = None if shared else Compression(12, 3)
-    ours = LinformerAttention(
-        16, 2, self_attention=True, compress_k=Compression(12, 3), compress_v=f
-    ).eval()
+    ours = PositionalAttention(16, 2, compress_k=Compression(12, 3), compress_v=f).eval()
     ours.load_state_dict(theirs.state_dict())
     for length in (12, 7, 1):
         x = tiny.vectors(length, 2, 16)
         expected, _ = theirs(x, x, x, need_weights=False)
-        actual, _ = ours(x, x, x, Context(unpadded(2, length)), need_weights=False)
+        actual, _ = ours(x, Context(unpadded(2, length)))
         close(actual, expected, **TOLERANCE)
 
 
 def test_without_padding_it_is_linformer_s_formula():
     """Wang et al. (2020), eq. 7, where E X W_K is E (X W_K): one head, projections without bias."""
-    attention = LinformerAttention(
-        6, 1, self_attention=True, compress_k=Compression(9, 4), compress_v=Compression(9, 4)
+    attention = PositionalAttention(
+        6, 1, compress_k=Compression(9, 4), compress_v=Compression(9, 4)
     )
     e, f = attention.compress_k.weight, attention.compress_v.weight
     with torch.no_grad():
@@ -77,7 +75,7 @@ def test_without_padding_it_is_linformer_s_formula():
         x @ linear.weight.T for linear in (attention.q_proj, attention.k_proj, attention.v_proj)
     )
     expected = torch.softmax(q @ (e @ k).T / 6**0.5, dim=-1) @ (f @ v)
-    actual, _ = attention(*[x.unsqueeze(1)] * 3, Context(unpadded(1, 9)), need_weights=False)
+    actual, _ = attention(x.unsqueeze(1), Context(unpadded(1, 9)))
     close(actual.squeeze(1), expected, **TOLERANCE)
 
 

@@ -4,9 +4,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from fairseq.modules import FairseqDropout
+from torch import nn
 
 from diet_fairseq.attention.dropout import dropout
-from diet_fairseq.stack.forward_context import QuickDropout
+from diet_fairseq.transformer.dropout import Dropout
 from tests.support import tiny
 
 MANY = 1_000_000
@@ -62,18 +63,30 @@ def test_tiny_probabilities_take_pytorch_s_dropout(p):
 def test_a_model_has_no_other_dropout_and_uses_it_in_training_alone(family):
     case = next(c for c in tiny.CASES if c.family == family and c.scheme == "diet_rel")
     model = tiny.fresh(case, dropout=0.5, attention_dropout=0.5)
-    kinds = [type(part) for part in model.modules() if isinstance(part, FairseqDropout)]
-    assert set(kinds) == {QuickDropout}
-    assert len(kinds) == sum(isinstance(m, FairseqDropout) for m in tiny.stock(family).modules())
+    modules = [
+        part for part in model.modules() if isinstance(part, Dropout | FairseqDropout | nn.Dropout)
+    ]
+    ours = [part for part in modules if isinstance(part, Dropout)]
+    assert len(ours) == sum(isinstance(m, FairseqDropout) for m in tiny.stock(family).modules())
     model.eval()
     assert torch.equal(tiny.logits(model), tiny.logits(model))
     model.train()
     assert not torch.equal(tiny.logits(model), tiny.logits(model))
 
 
-def test_retained_dropout_acts_at_inference():
-    module = QuickDropout(0.5, "Some").eval()
-    x = torch.ones(100)
-    assert torch.equal(module(x), x)
-    module.make_generation_fast_("some", retain_dropout=True)
-    assert not torch.equal(module(x), x)
+@pytest.mark.parametrize(
+    ("names", "retained"),
+    [
+        (None, {"encoder", "encoder.layers.0", "decoder.layers.1.encoder_attn"}),
+        (["TransformerEncoder"], {"encoder"}),
+        (["TransformerEncoderLayer"], {"encoder.layers.0"}),
+        (["MultiheadAttention"], {"decoder.layers.1.encoder_attn"}),
+    ],
+)
+def test_dropout_is_retained_in_the_modules_that_are_named(names, retained):
+    """``--retain-dropout-modules``, which takes the names of fairseq's own classes."""
+    model = tiny.fresh(tiny.named("diet_rel"), dropout=0.5).eval()
+    model.make_generation_fast_(retain_dropout=True, retain_dropout_modules=names)
+    for name in ("encoder", "encoder.layers.0", "decoder.layers.1.encoder_attn"):
+        dropout_module = model.get_submodule(name).dropout_module
+        assert (dropout_module.active_p > 0) == (name in retained)

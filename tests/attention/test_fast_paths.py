@@ -8,7 +8,7 @@ import torch
 
 from diet_fairseq.positions.diet_abs import DietAbs
 from diet_fairseq.positions.scores import Factors
-from diet_fairseq.stack.attention import PositionalAttention
+from diet_fairseq.transformer import PositionalAttention
 from tests.support import mutants, tiny
 from tests.support.tiny import SIDES, TOLERANCE, Case, run_of
 

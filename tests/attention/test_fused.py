@@ -100,7 +100,7 @@ def test_fake_gpu_tensors_have_the_right_shapes_and_types(backend, dtype):
             layout = Layout(queries, keys)
             score = Factors(*added) if backend == "factors" else Dense(added[0])
             if backend.startswith("offsets"):
-                score = Offsets(added[0], layout)
+                score = Offsets(added[0])
             out, _ = BACKENDS[backend](AttentionCall(*qkv, (score,), (), layout, 0.0))
             assert (out.shape, out.dtype) == ((2, 3, 5, 8), dtype)
             assert out.device == torch.device(device)

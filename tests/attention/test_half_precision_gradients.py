@@ -46,7 +46,7 @@ def terms(attention: Attention, scheme: nn.Module, left_pad: bool) -> Iterator[T
     layout = attention.layout(padding, segments=segments)
     score = scheme.score(layout)
     if score is not None:
-        yield score.dense()
+        yield score.dense(layout)
     if isinstance(score, Factors):
         yield from (part for part in (score.query, score.key) if part.requires_grad)
     heads = attention.module.num_heads
@@ -54,7 +54,7 @@ def terms(attention: Attention, scheme: nn.Module, left_pad: bool) -> Iterator[T
     q = tiny.vectors(len(tokens), heads, tokens.size(1), tiny.DIM // heads).to(dtype)
     weights = tiny.vectors(len(tokens), heads, *layout.slot_offsets.shape).softmax(dim=-1).to(dtype)
     project = copy.deepcopy(attention.module).bfloat16().to(dtype).projections()
-    yield from (rows.dense() for rows in row_scores((scheme,), q, q, layout, project, 1.0))
+    yield from (rows.dense(layout) for rows in row_scores((scheme,), q, q, layout, project, 1.0))
     of_values = scheme.value_rows(layout)
     if of_values is not None:
         yield value_sums(weights, of_values)

@@ -10,12 +10,13 @@ from itertools import product
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.checkpoint import checkpoint
 
 from diet_fairseq.attention import backends
 from diet_fairseq.attention.backends import (
     BACKENDS,
     AttentionCall,
-    Request,
+    CallShape,
     candidates,
     choice,
     comparison,
@@ -70,16 +71,16 @@ def test_where_the_kernels_can_not_run_a_model_computes_the_reference(case):
     check_fast_path(case, "offsets")
 
 
-def request_of(scheme: str, device: torch.device, tokens: int = 6, **changes) -> Request:
+def request_of(scheme: str, device: torch.device, tokens: int = 6, **changes) -> CallShape:
     """A request on a device that need not be there."""
     [first, *_] = attentions(tiny.model_of(Case(scheme, family="roberta")))
     with FakeTensorMode():
         positions = torch.empty(1, tokens, dtype=torch.int64, device=device)
     layout = Layout(positions, positions, length=tokens)
-    return replace(Request(first.schemes, layout, (2, 2, 8), torch.bfloat16, 0.0), **changes)
+    return replace(CallShape(first.schemes, layout, (2, 2, 8), torch.bfloat16, 0.0), **changes)
 
 
-def on_the_cpu(scheme: str, tokens: int = 6, **changes) -> Request:
+def on_the_cpu(scheme: str, tokens: int = 6, **changes) -> CallShape:
     positions = torch.arange(tokens).unsqueeze(0)
     layout = Layout(positions, positions, length=tokens)
     return request_of(scheme, CPU, **{"layout": layout, "dtype": torch.float32} | changes)
@@ -164,14 +165,15 @@ def test_kernels_with_wrong_results_are_not_trusted(fault, training, monkeypatch
             out = 1.2 * out - 0.2 * out.detach()
         return out, None
 
-    monkeypatch.setattr(comparison, "compared", {})
+    monkeypatch.setattr(comparison, "comparisons", {})
     request = on_the_cpu("t5")
     backend, state = replace(BACKENDS["offsets"], compute=kernel), torch.get_rng_state()
     with torch.set_grad_enabled(training), caplog.at_level("WARNING", "diet_fairseq"):
         trusted = {comparison.is_trusted("offsets", backend, request) for _ in range(2)}
     assert trusted == {fault is None}
     assert len(calls) == 1  # the second call of its kind is not compared
-    assert ("offsets is wrong here, please report" in caplog.text) == (fault is not None)
+    warning = "uses sdpa, not offsets: its results are wrong on this device, please report"
+    assert (warning in caplog.text) == (fault is not None)
     assert torch.equal(torch.get_rng_state(), state)
     assert all(p.grad is None for scheme in request.schemes for p in scheme.parameters())
 
@@ -180,27 +182,47 @@ def test_kernels_that_can_not_run_are_not_trusted(monkeypatch, caplog):
     def kernel(call: AttentionCall):
         raise torch.OutOfMemoryError("no memory")
 
-    monkeypatch.setattr(comparison, "compared", {})
+    monkeypatch.setattr(comparison, "comparisons", {})
     with caplog.at_level("WARNING", "diet_fairseq"):
         backend = replace(BACKENDS["offsets"], compute=kernel)
         assert not comparison.is_trusted("offsets", backend, on_the_cpu("t5"))
-    assert "offsets can't run here, sdpa is taken: no memory" in caplog.text
+    assert "auto uses sdpa, not offsets: it fails on this device: no memory" in caplog.text
 
 
-@pytest.mark.parametrize("why", ["compiled", "fake"])
-def test_kernels_are_compared_where_tensors_have_numbers(why, monkeypatch):
-    monkeypatch.setattr(comparison, "compared", {})
-    request = request_of("t5", CPU) if why == "fake" else on_the_cpu("t5")
-    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: why == "compiled")
-    assert not comparison.is_trusted("sdpa", BACKENDS["sdpa"], request)
-    assert not comparison.compared
-    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: False)
-    with torch.no_grad():
-        assert comparison.is_trusted("sdpa", BACKENDS["sdpa"], on_the_cpu("t5"))
+def test_activation_checkpointing_does_not_count_the_tensors_of_the_comparison(monkeypatch):
+    monkeypatch.setattr(comparison, "comparisons", {})
+    request = on_the_cpu("t5")
+
+    def layer(x: torch.Tensor) -> torch.Tensor:
+        assert comparison.is_trusted("sdpa", BACKENDS["sdpa"], request)  # compares once
+        return x.exp()
+
+    x = torch.ones(3, requires_grad=True)
+    checkpoint(layer, x, use_reentrant=False).sum().backward()
+    assert torch.equal(x.grad, x.exp())
+
+
+def test_kernels_are_not_compared_on_tensors_without_numbers(monkeypatch):
+    monkeypatch.setattr(comparison, "comparisons", {})
+    assert not comparison.is_trusted("sdpa", BACKENDS["sdpa"], request_of("t5", CPU))
+    assert not comparison.comparisons
+
+
+def test_compiled_code_reads_an_earlier_comparison_without_a_graph_break(monkeypatch):
+    monkeypatch.setattr(comparison, "comparisons", {})
+    request = on_the_cpu("t5")
+
+    def layer(x: torch.Tensor) -> torch.Tensor:
+        return x + comparison.is_trusted("sdpa", BACKENDS["sdpa"], request)
+
+    compiled = torch.compile(layer, backend="eager", fullgraph=True)
+    assert compiled(torch.zeros(())) == 0
+    assert not comparison.comparisons
+    assert layer(torch.zeros(())) == compiled(torch.zeros(())) == 1
 
 
 def test_every_kind_of_call_is_compared_once(monkeypatch):
-    monkeypatch.setattr(comparison, "compared", {})
+    monkeypatch.setattr(comparison, "comparisons", {})
     changes = [
         {},
         {},
@@ -212,7 +234,7 @@ def test_every_kind_of_call_is_compared_once(monkeypatch):
     with torch.no_grad():
         for change in changes:
             comparison.is_trusted("sdpa", BACKENDS["sdpa"], on_the_cpu(**{"scheme": "t5"} | change))
-    assert len(comparison.compared) == 4
+    assert len(comparison.comparisons) == 4
 
 
 def attend(width: int, dtype: torch.dtype = torch.float32, scheme=None) -> list[torch.Tensor]:
@@ -220,7 +242,7 @@ def attend(width: int, dtype: torch.dtype = torch.float32, scheme=None) -> list[
     q, k, v = (torch.ones(2, 3, n, width, dtype=dtype, requires_grad=True) for n in (4, 5, 5))
     layout = Layout(torch.arange(1, 5).unsqueeze(0), torch.arange(5).unsqueeze(0))
     leaves = [torch.ones(3, 8, requires_grad=True)] if scheme is None else [*scheme.parameters()]
-    score = Offsets(leaves[0], layout) if scheme is None else scheme.score(layout)
+    score = Offsets(leaves[0]) if scheme is None else scheme.score(layout)
     out, _ = BACKENDS["offsets"](AttentionCall(q, k, v, (score,), (), layout, 0.0))
     return [out, *torch.autograd.grad(out.sum(), (q, k, v, *leaves))]
 

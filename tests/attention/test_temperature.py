@@ -9,10 +9,10 @@ from fairseq import checkpoint_utils
 
 from diet_fairseq import Translator
 from diet_fairseq.attention.backends import BACKENDS, AttentionCall
+from diet_fairseq.cli import main
 from diet_fairseq.errors import UserError
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.scores import Offsets
-from diet_fairseq_cli import main
 from tests.support import mutants, tiny
 from tests.support.attentions import attentions
 from tests.support.tiny import TOLERANCE, Case
@@ -80,7 +80,7 @@ def check_kernels(case):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(offsets_module, "kernels_fit", lambda *_: True)
         patch.setattr(offsets_module, "attend", lambda *x: (calls.append(x) or x[0], None))
-        BACKENDS["offsets"](AttentionCall(q, q, q, (Offsets(line, layout),), (), layout, 0.0, LOW))
+        BACKENDS["offsets"](AttentionCall(q, q, q, (Offsets(line),), (), layout, 0.0, LOW))
     close(calls[0][0], q / LOW)
     close(calls[0][3], line / LOW)
 
@@ -112,13 +112,18 @@ def test_a_temperature_must_be_a_positive_number(temperature):
 @torch.no_grad()
 def check_transformers(case):
     pytest.importorskip("diet_fairseq.hf", reason="transformers is not installed")
-    from diet_fairseq.export import huggingface
+    from transformers import AttentionInterface
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    from diet_fairseq.hf.convert.configuration import arguments
+    from diet_fairseq.hf.convert.to_transformers import convert
 
     model = at(LOW, case)
-    converted = huggingface.convert(model).model  # compares them
+    converted = convert(model).model  # compares them
     assert converted.config.position_options["position_temperature"] == LOW
     outputs = []
-    for name in ("eager", "sdpa"):
+    AttentionInterface.register("a_stranger", sdpa_attention_forward)
+    for name in ("eager", "a_stranger"):
         converted.set_attn_implementation(name)
         sources = tiny.padded(tiny.SOURCES, left_pad=True)
         inputs = {"input_ids": sources}
@@ -126,7 +131,7 @@ def check_transformers(case):
             inputs["decoder_input_ids"] = tiny.padded(tiny.TARGETS, left_pad=False)
         outputs.append(converted(**inputs).logits)
     close(*outputs, **TOLERANCE)
-    assert huggingface.arguments(converted.config).position_temperature == LOW
+    assert arguments(converted.config).position_temperature == LOW
 
 
 @tiny.each(FIRST + CROSS)
@@ -173,12 +178,12 @@ def test_checkpoints_of_earlier_versions_take_a_temperature(folder, tmp_path):
     languages = {"source_lang": "en", "target_lang": "de"}
     translator = Translator(tmp_path / "old.pt", **places, **languages, position_temperature=LOW)
     [model] = translator._engine.models
-    assert model.encoder.placement.config.temperature == LOW
+    assert model.encoder.stack_config.positions.temperature == LOW
     overrides = {"data": str(folder), "position_temperature": 0.25}  # of --model-overrides
     [model], _, _ = checkpoint_utils.load_model_ensemble_and_task(
         [str(tmp_path / "old.pt")], arg_overrides=overrides
     )
-    assert model.decoder.placement.config.temperature == 0.25
+    assert model.decoder.stack_config.positions.temperature == 0.25
 
 
 def test_commands_take_a_temperature_for_checkpoints_alone(folder, tmp_path):
@@ -219,7 +224,7 @@ MUTANTS: mutants.Table = [
 @mutants.each(MUTANTS)
 def test_a_mutant_is_caught(check, mutant, case, monkeypatch):
     if check is check_transformers:  # which compares on its own
-        from diet_fairseq.export import huggingface
+        from diet_fairseq.hf.convert import to_transformers
 
-        monkeypatch.setattr(huggingface, "check_same", lambda *_: 0.0)
+        monkeypatch.setattr(to_transformers, "check_same", lambda *_: 0.0)
     mutants.assert_caught(check, mutant, case)

@@ -2,12 +2,14 @@
 
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
 
 from benchmarks import attention, device
 from benchmarks.kernels import kernel_name
+from diet_fairseq.attention.backends import BACKENDS
 
 
 def run(monkeypatch, command):
@@ -17,6 +19,14 @@ def run(monkeypatch, command):
 
 @pytest.mark.slow
 def test_every_backend_of_a_scheme_has_a_row_and_the_baseline_two(monkeypatch, tmp_path):
+    called = set()
+    for name, backend in BACKENDS.items():
+
+        def compute(call, name=name, backend=backend):
+            called.add(name)
+            return backend(call)
+
+        monkeypatch.setitem(BACKENDS, name, replace(backend, compute=compute))
     run(
         monkeypatch,
         "--device cpu --size tiny --lengths 8 --tokens 20 --rounds 1 --schemes shaw diet_abs "
@@ -26,6 +36,7 @@ def test_every_backend_of_a_scheme_has_a_row_and_the_baseline_two(monkeypatch, t
     pairs = [f"{scheme}, {by}" for scheme in ("shaw", "diet_abs") for by in ("reference", "sdpa")]
     assert [row["row"] for row in rows] == ["none, sdpa", *pairs, "none, sdpa, again"]
     assert all(row["kernels"] for row in rows)
+    assert called == {"reference", "sdpa"}  # "auto" would call one of them
 
 
 def test_a_row_that_fails_is_left_out_with_its_reason(capsys):

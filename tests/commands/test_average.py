@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from diet_fairseq import checkpoints
+from diet_fairseq.cli import main
 from diet_fairseq.commands.average import average, find_checkpoints
 from diet_fairseq.errors import UserError
-from diet_fairseq_cli import main
 from tests.support.commands import run
 
 
@@ -144,7 +144,7 @@ def test_mistakes_are_reported(arguments, message, folder):
 
 @pytest.mark.slow
 def test_the_command_ends_with_the_error(folder):
-    done = run("diet_fairseq_cli:main", "average", "--inputs", folder / "typo.pt",
+    done = run("diet_fairseq.cli:main", "average", "--inputs", folder / "typo.pt",
                "--output", folder / "out.pt", plugin=False)  # fmt: skip
     assert done.status == 1
     assert done.last.startswith(f"error: {folder}/typo.pt can't be read: No such file")

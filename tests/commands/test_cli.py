@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from fairseq.models import ARCH_MODEL_REGISTRY
 
+from diet_fairseq.cli import COMMANDS, EXTRAS, REPLACED, Group, create_parser, main
 from diet_fairseq.commands import exports
 from diet_fairseq.config import options_of, position_options, translation_schemes
 from diet_fairseq.errors import UserError
@@ -20,7 +21,6 @@ from diet_fairseq.models.diet_roberta import DietRobertaModel
 from diet_fairseq.models.diet_transformer import DietTransformerModel
 from diet_fairseq.patches.table import TABLE
 from diet_fairseq.positions import SCHEMES
-from diet_fairseq_cli import COMMANDS, EXTRAS, REPLACED, Command, Group, main
 from tests.support.commands import run
 
 ROOT = Path(__file__).parents[2]
@@ -61,7 +61,7 @@ def help_of(capsys, *words):
 HELP = """
 import sys
 from contextlib import suppress
-from diet_fairseq_cli import main
+from diet_fairseq.cli import main
 for words in {words}:
     with suppress(SystemExit):
         main([*words, "--help"])
@@ -113,7 +113,7 @@ def test_the_help_names_all_commands_and_fits_on_a_screen(capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("words", WORDS, ids=" ".join)
-def test_every_command_has_a_help_that_ends_with_an_example(words, capsys, monkeypatch):
+def test_every_command_has_a_help_that_ends_with_an_example(words, capsys):
     text = help_of(capsys, *words)
     assert text.startswith(f"usage: diet-fairseq {' '.join(words)} ")
     assert "\x1b" not in text  # no colors
@@ -121,11 +121,7 @@ def test_every_command_has_a_help_that_ends_with_an_example(words, capsys, monke
     assert title == "example:"
     program, *typed = shlex.split(example.split(">")[0])
     assert (program, tuple(typed[: len(words)])) == ("diet-fairseq", words)
-    parsed = []
-    monkeypatch.setattr("diet_fairseq_cli.import_command", lambda args: parsed.append)
-    assert main(typed) == 0
-    assert len(parsed) == 1
-    assert callable(COMMANDS_BY_WORDS[words].import_run())
+    assert create_parser().parse(typed).run is COMMANDS_BY_WORDS[words].run
 
 
 @pytest.mark.parametrize(
@@ -151,7 +147,7 @@ def test_a_wrong_word_ends_in_one_line(words, line, capsys):
 
 def test_a_missing_package_is_named_with_its_extra(capsys, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    for module in [name for name in sys.modules if name.startswith("diet_fairseq.analysis")]:
+    for module in [name for name in sys.modules if name.startswith("diet_fairseq.look")]:
         monkeypatch.delitem(sys.modules, module)
     assert error_of(capsys, "look", tmp_path / "checkpoint.pt", "--out", tmp_path / "page") == (
         "error: this needs matplotlib: pip install 'diet_fairseq[plots]'", 1
@@ -168,17 +164,28 @@ except KeyboardInterrupt:
 """
 
 
-@pytest.mark.parametrize(
-    "command",
-    [["-m", "diet_fairseq"], ["-c", "import sys, diet_fairseq_cli as c; sys.exit(c.main())"]],
-    ids=["python -m", "diet-fairseq"],
-)
-def test_an_interrupted_import_is_silent(command, tmp_path):
+#: the words of every command -> arguments with which it begins to work
+ARGUMENTS = {
+    ("translate",): ["model"],
+    ("serve",): ["model", "--port", "0"],
+    ("export", "ctranslate2"): ["model", "out"],
+    ("export", "hf"): ["model", "out"],
+    ("import", "hf"): ["model", "out"],
+    ("look",): ["model"],
+    ("extrapolate",): ["model", "--text", "text"],
+    ("average",): ["--inputs", "model", "--output", "out"],
+    ("patches",): [],
+    ("schemes",): [],
+}
+
+
+@pytest.mark.parametrize("words", WORDS, ids=" ".join)
+def test_an_interrupted_import_is_silent(words, tmp_path):
     (tmp_path / "torch.py").write_text(INTERRUPTED_TORCH)
     path = os.pathsep.join([str(tmp_path), str(ROOT), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
-        [sys.executable, *command, "schemes"], env=os.environ | {"PYTHONPATH": path},
-        capture_output=True, text=True,
+        [sys.executable, "-m", "diet_fairseq", *words, *ARGUMENTS[words]], cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True,
         # a shell's background jobs ignore Ctrl-C, and so would what they start
         preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
@@ -193,7 +200,7 @@ def test_interrupts_are_as_before_when_a_command_runs(handler, monkeypatch):
     def run(args):
         handlers.append(signal.getsignal(signal.SIGINT))
 
-    monkeypatch.setattr(Command, "import_run", lambda self: run)
+    monkeypatch.setitem(COMMANDS, "schemes", COMMANDS["schemes"]._replace(run=run))
     before = signal.signal(signal.SIGINT, handler)
     try:
         assert main(["schemes"]) == 0
@@ -214,7 +221,7 @@ def write_to_a_closed_pipe():
 @pytest.mark.few(1)
 @pytest.mark.parametrize("words", ["schemes", "schemes t5"])
 def test_a_closed_output_pipe_ends_a_command_in_silence(words):
-    done = run("diet_fairseq_cli:main", *words.split(), plugin=False, first=write_to_a_closed_pipe)
+    done = run("diet_fairseq.cli:main", *words.split(), plugin=False, first=write_to_a_closed_pipe)
     assert (done.status, done.err) == (128 + signal.SIGPIPE, "")
 
 

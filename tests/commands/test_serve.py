@@ -19,26 +19,26 @@ from itertools import product
 import pytest
 
 pytest.importorskip("starlette", reason="needs diet_fairseq[serve]")
+from diet_fairseq.cli import main
 from diet_fairseq.errors import UserError
-from diet_fairseq.inference.service import server
-from diet_fairseq_cli import main
+from diet_fairseq.translate.service import server
 from tests.support import browser
 from tests.support.translating import words_only
 
 #: the command with a model that reverses the words of a line, in half a second
 PROGRAM = """
 import os, resource, sys, time
-from diet_fairseq.inference import engine
-from diet_fairseq.inference.service import server
+from diet_fairseq.translate import translator
+from diet_fairseq.translate.service import server
 from tests.support.translating import Backwards
-from diet_fairseq_cli import main
+from diet_fairseq.cli import main
 
 class Slow(Backwards):
     def translate(self, *args):
         time.sleep(0.5)
         return super().translate(*args)
 
-engine.load = lambda *_: Slow()
+translator.load_engine = lambda *_: Slow()
 if "TEST_CONNECTIONS" in os.environ:
     server.CONNECTIONS, server.TRANSFER = int(os.environ["TEST_CONNECTIONS"]), 1
 if "TEST_FILES" in os.environ:
@@ -427,7 +427,7 @@ def test_an_impossible_option_is_refused_in_one_line(capsys, words, text):
 
 def test_a_missing_package_is_named_with_its_extra(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    monkeypatch.delitem(sys.modules, "diet_fairseq.inference.service.server", raising=False)
+    monkeypatch.delitem(sys.modules, "diet_fairseq.translate.service.server", raising=False)
     with pytest.raises(SystemExit, match="1"):
         main(["serve", "nosuch"])
     assert capsys.readouterr().err == (

@@ -8,11 +8,11 @@ from argparse import ArgumentParser
 
 import pytest
 
+from diet_fairseq.cli import main
 from diet_fairseq.commands import translate
 from diet_fairseq.errors import UserError
-from diet_fairseq.inference import engine, lines
-from diet_fairseq.inference.translator import Translator
-from diet_fairseq_cli import main
+from diet_fairseq.text import lines
+from diet_fairseq.translate.translator import Translator
 from tests.support.translating import Backwards, words_only
 
 TEXT = "one two\n\n a\u2028b\x85c \r\nlast"
@@ -21,7 +21,7 @@ TEXT = "one two\n\n a\u2028b\x85c \r\nlast"
 @pytest.fixture
 def model(tmp_path, monkeypatch):
     """A folder with a model that reverses sentences of at most 20 words."""
-    monkeypatch.setattr(engine, "load", lambda *_: Backwards())
+    monkeypatch.setattr("diet_fairseq.translate.translator.load_engine", lambda *_: Backwards())
     return words_only(tmp_path)
 
 
@@ -52,7 +52,7 @@ def test_models_and_the_text_are_distinguished(model, text, tmp_path):
 
 
 def test_an_ensemble_is_named(monkeypatch, capsys):
-    monkeypatch.setattr("diet_fairseq.inference.translator.Translator", lambda *_, **__: None)
+    monkeypatch.setattr("diet_fairseq.translate.translator.Translator", lambda *_, **__: None)
     parser = ArgumentParser()
     translate.add_arguments(parser)
     translate.load_translator(parser.parse_args(["runs/a"]))
@@ -121,7 +121,7 @@ def test_each_window_is_written_before_the_next_is_translated(model, tmp_path, m
         return candidates(self, sentences, **options)
 
     monkeypatch.setattr(Translator, "candidates", watched)
-    monkeypatch.setattr(lines, "BLOCK", 8)
+    monkeypatch.setattr(lines, "BLOCK_BYTES", 8)
     run(model, path)
     assert seen == [(2, 0), (2, 2), (1, 2)]
 

@@ -69,6 +69,14 @@ def test_losses_and_gradients_equal_fairseq_s(model, smoothing, rows, monkeypatc
     assert counted
 
 
+@tiny.each(tiny.first_of_each_scheme(tiny.TRANSLATION))
+def test_models_of_every_scheme_take_the_fused_path(case, counted, monkeypatch):
+    model = tiny.model_to_change(case)
+    monkeypatch.setattr(model.decoder.output_projection, "forward", None)  # no logits of the batch
+    losses(FusedLabelSmoothedCrossEntropy, model, sample_of())
+    assert counted
+
+
 def test_without_gradients_the_loss_is_the_same(counted):
     model, sample = tiny.model_of(tiny.TRANSLATION[0]), sample_of()
     with_them = losses(FusedLabelSmoothedCrossEntropy, model, sample)[0]

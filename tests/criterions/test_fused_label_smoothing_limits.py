@@ -13,8 +13,8 @@ from diet_fairseq.criterions.diet_fused_label_smoothing import (
     FusedLabelSmoothedCrossEntropy,
     LinearCrossEntropy,
 )
-from tests import test_beam_search
 from tests.criterions.test_fused_label_smoothing import assert_same, counted, losses, sample_of
+from tests.patches import test_beam_search
 from tests.support import tiny
 from tests.support.tiny import VOCABULARY
 

@@ -1,7 +1,6 @@
 """CTranslate2 computes what the model computes, or is not asked to."""
 
 import json
-from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
@@ -9,9 +8,7 @@ import torch
 
 from diet_fairseq.errors import UserError
 from diet_fairseq.export import ctranslate2 as export
-from diet_fairseq.export.checkpoint import TrainedModel
 from diet_fairseq.export.ctranslate2 import positions
-from diet_fairseq.model_json import ModelDescription
 from diet_fairseq.positions.relative import OffsetScores
 from diet_fairseq.positions.rope import Rope
 from diet_fairseq.positions.shaw import Shaw
@@ -21,13 +18,8 @@ from tests.support.tiny import Case
 EXACT = 1e-4  # tolerance of log-probabilities in float32
 
 
-def trained(model):
-    about = ModelDescription("fairseq", "en", "de", Path(), Path("checkpoint.pt"))
-    return TrainedModel(about, model, None, None)
-
-
 def exported(model, folder, quantization="float32"):
-    export.save(trained(model), str(folder), quantization)
+    export.save(model, str(folder), quantization)
     return str(folder)
 
 

@@ -5,21 +5,19 @@ import resource
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from types import SimpleNamespace
 
 import ctranslate2
 import pytest
 import sentencepiece
 import torch
 
-from diet_fairseq import model_json
+from diet_fairseq.cli import main
 from diet_fairseq.errors import UserError
-from diet_fairseq.export import checkpoint, to_hf
 from diet_fairseq.export import ctranslate2 as export
-from diet_fairseq.export import folder as folders
-from diet_fairseq.export.checkpoint import TrainedModel
-from diet_fairseq.model_json import ModelDescription
-from diet_fairseq_cli import main
+from diet_fairseq.export.folder import atomic_folder
+from diet_fairseq.translate import loading
+from diet_fairseq.translate.loading import LoadedModel
+from diet_fairseq.translate.model_json import ModelDescription, read_model_json
 from tests.support import tiny
 from tests.support.checkpoints import Touch
 from tests.support.tiny import Case
@@ -54,7 +52,7 @@ def place(tmp_path_factory):
 def _read_once():
     """Exports leave a model as it is, so the tests share those that could be read."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkpoint, "load", lru_cache(checkpoint.load))
+        patch.setattr(loading, "load_model", lru_cache(loading.load_model))
         yield
 
 
@@ -102,7 +100,7 @@ def test_ctranslate2_gets_a_folder_that_translates_text(place, tmp_path, capsys)
         "shared_vocabulary.json",
     }  # fmt: skip
     assert (out / "sentencepiece.model").read_bytes() == (place / "own.model").read_bytes()
-    assert model_json.read(out) == ModelDescription(
+    assert read_model_json(out) == ModelDescription(
         "ctranslate2", "en", "de", out, None, None, "sentencepiece", out / "sentencepiece.model"
     )
     assert ctranslate2.Translator(str(out)).translate_batch([["word1"]])
@@ -120,7 +118,7 @@ def test_model_json_beside_the_checkpoint_is_exported_too(place, tmp_path):
     ).write()  # fmt: skip
     out = tmp_path / "out"
     run("export", "ctranslate2", run_folder / "checkpoint.pt", out)
-    about = model_json.read(out)
+    about = read_model_json(out)
     assert (about.engine, about.checkpoint, about.data) == ("ctranslate2", None, None)
     assert (about.subwords, about.subword_model) == ("subword_nmt", out / "codes")
     assert (about.preprocessing, about.beam, about.lenpen) == ("moses", 4, 0.6)
@@ -132,9 +130,9 @@ def test_a_model_of_absolute_positions_says_how_long_a_sentence_may_be(place, tm
     for scheme, limit, longest in (("learned", None, tiny.LIMIT - 1), ("none", None, None),
                                    ("learned", 3, 3), ("none", 3, 3)):  # fmt: skip
         model = tiny.model_of(Case(scheme))
-        trained = TrainedModel(replace(about, max_source_length=limit), model, None, None)
-        trained.write_description("ctranslate2", tmp_path)
-        description = model_json.read(tmp_path)
+        loaded = LoadedModel(replace(about, max_source_length=limit), model, None, None)
+        loaded.write_model_json("ctranslate2", tmp_path)
+        description = read_model_json(tmp_path)
         assert description.max_source_length == longest
         assert description.max_target_length == (None if scheme == "none" else tiny.LIMIT - 1)
 
@@ -159,7 +157,7 @@ def test_bad_input_is_refused_in_one_line_and_leaves_nothing(place, tmp_path, ca
         ),
         (
             (good, "--subwords", good),
-            f"{good} is no SentencePiece model and holds no codes of subword-nmt: give",
+            f"{good} is neither a SentencePiece model nor a file of subword-nmt codes: give",
         ),
     ):
         assert refusal(capsys, "export", "ctranslate2", *words[:1], out, *words[1:]).startswith(
@@ -201,7 +199,7 @@ def test_a_file_that_comes_while_a_folder_is_written_is_not_removed(tmp_path):
     out = tmp_path / "out"
 
     def write():
-        with folders.create(out) as new:
+        with atomic_folder(out) as new:
             (new / "ours").touch()
             out.mkdir()
             (out / "late").touch()
@@ -230,7 +228,7 @@ def test_a_full_disk_is_told_in_one_line_and_leaves_nothing(place, tmp_path, tar
 
 def test_a_failure_on_the_way_leaves_nothing(tmp_path):
     def fail():
-        with folders.create(tmp_path / "out") as new:
+        with atomic_folder(tmp_path / "out") as new:
             (new / "config.json").write_text("half")
             raise ZeroDivisionError
 
@@ -260,8 +258,3 @@ def documented():
 def test_every_parameter_has_a_documented_name(case):
     names = [name for name in tiny.model_of(case).state_dict() if not name.endswith(".version")]
     assert [name for name in names if not documented().fullmatch(name)] == []
-
-
-def test_of_several_heads_the_one_that_was_trained_last_is_taken():
-    task = SimpleNamespace(cfg=SimpleNamespace(classification_head_name="b"))
-    assert to_hf.head_of(SimpleNamespace(classification_heads={"a": 1, "b": 2}), task) == "b"

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from diet_fairseq.export import checkpoint
-from diet_fairseq.inference.model_files import NONE, Pieces, resolve_model
-from diet_fairseq_cli import main
+from diet_fairseq.cli import main
+from diet_fairseq.translate.loading import load_transformer
+from diet_fairseq.translate.model_files import NO_SUBWORDS, ModelOptions
 from tests.support import hugging
 
 #: name -> architecture, task, options: a translation model; a masked language model with segments
@@ -33,7 +33,7 @@ def take_back(*words):
 
 def loaded(path, data=None):
     """The model of a checkpoint, with its task."""
-    return checkpoint.load(resolve_model(path, Pieces(data, NONE), translates=False))
+    return load_transformer(path, ModelOptions(data, NO_SUBWORDS))
 
 
 def _fixtures(name):

@@ -54,7 +54,7 @@ def test_missing_subwords_are_named_and_can_be_done_without(translation, tmp_pat
     assert "can't be read" in refused(export, *words, "--subwords", tmp_path / "nothing.model")
     (tmp_path / "broken.model").write_bytes(b"\nothing")
     words += ("--subwords",)
-    assert "is no model of SentencePiece" in refused(export, *words, tmp_path / "broken.model")
+    assert "is not a SentencePiece model" in refused(export, *words, tmp_path / "broken.model")
     export(*words, "none")
     assert not (tmp_path / "out" / "tokenizer_config.json").exists()
     take_back(tmp_path / "out", tmp_path / "back")

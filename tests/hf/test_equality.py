@@ -12,13 +12,16 @@ from tests.support.tiny import Case
 
 hf = pytest.importorskip("diet_fairseq.hf", reason="transformers is not installed")
 
-from diet_fairseq.export import huggingface  # noqa: E402
+from diet_fairseq.hf.convert import to_transformers  # noqa: E402
+from diet_fairseq.hf.convert.configuration import arguments  # noqa: E402
+from diet_fairseq.hf.convert.parameters import load  # noqa: E402
+from diet_fairseq.hf.convert.to_transformers import convert  # noqa: E402
 
 
 @cache
 def converted(case):
     """The model in transformers; what converting itself compares is compared below."""
-    return huggingface.convert(tiny.model_of(case)).model
+    return convert(tiny.model_of(case)).model
 
 
 def real(tokens):
@@ -87,13 +90,13 @@ def check_gains(case):
     for module in model.modules():
         if isinstance(module, ScoreParameters):
             module.gain *= 1.5
-    assert_same(model, huggingface.convert(model).model)
+    assert_same(model, convert(model).model)
 
 
 def check_file(case):
     """The file is enough to load the model, though it holds tied parameters once."""
     model = tiny.fresh(case, share_all_embeddings=True)
-    export = huggingface.convert(model)
+    export = convert(model)
     again = type(export.model)(export.model.config).eval()
     again.load_state_dict(export.tensors, strict=False)
     assert_same(model, again)
@@ -107,7 +110,7 @@ def test_gains_are_those_of_the_checkpoint(case):
 def test_encoder_and_decoder_may_have_heads_of_different_width():
     """A default gain of `diet_abs` depends on the width."""
     model = tiny.fresh(tiny.named("diet_abs"), decoder_attention_heads=4)
-    assert_same(model, huggingface.convert(model).model)
+    assert_same(model, convert(model).model)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +125,7 @@ def test_gains_that_differ_between_layers_are_refused(case, reason):
     scheme = next(part for part in model.modules() if isinstance(part, ScoreParameters))
     scheme.gain *= 1.5
     with pytest.raises(UserError, match=reason):
-        huggingface.convert(model)
+        convert(model)
 
 
 @pytest.mark.parametrize("case", ["diet_rel", "tupe_a-bert"])
@@ -145,14 +148,14 @@ LEARNED = {"encoder_learned_pos": True, "decoder_learned_pos": True}
 )
 def test_fairseq_s_own_models_are_ours_of_the_same_positions(family, options, scheme):
     model = tiny.stock(family, **options)
-    converted_model = huggingface.convert(model).model
+    converted_model = convert(model).model
     assert converted_model.config.position_scheme == scheme
     assert_same(model, converted_model)
 
 
 def test_positions_of_two_kinds_are_refused():
     with pytest.raises(UserError) as error:
-        huggingface.convert(tiny.stock(encoder_learned_pos=True))
+        convert(tiny.stock(encoder_learned_pos=True))
     assert str(error.value) == (
         "the model's positions are learned and sinusoidal, which its form in transformers lacks: "
         "keep it in fairseq"
@@ -161,16 +164,16 @@ def test_positions_of_two_kinds_are_refused():
 
 def test_an_electra_s_discriminator_is_an_encoder():
     model = tiny.from_arguments(tiny.complete("electra_tupe_r"))
-    result = huggingface.convert(model)  # compares the features
+    result = convert(model)  # compares the features
     assert type(result.model).__name__ == "DietEncoderModel"
 
 
 @pytest.mark.parametrize("family", ["roberta", "bert", "electra"])
 def test_narrow_embeddings_come_back(family):
     model = tiny.from_arguments(tiny.complete(f"{family}_t5", embedding_size=8))
-    out, tensors = huggingface.convert(model)
-    back = tiny.from_arguments(huggingface.arguments(out.config))
-    missing, unused = huggingface.load(back, out.config, tensors)
+    out, tensors = convert(model)
+    back = tiny.from_arguments(arguments(out.config))
+    missing, unused = load(back, out.config, tensors)
     assert unused == []
     assert not missing or family == "electra"
     before, after = ((m, m.state_dict()) for m in (model.eval(), back.eval()))
@@ -192,7 +195,7 @@ MUTANTS: mutants.Table = [
 def test_a_mutant_is_caught(check, mutant, case, monkeypatch):
     """The test catches it even if `export hf` itself compares nothing."""
     converted.cache_clear()
-    monkeypatch.setattr(huggingface, "check_same", lambda *_: 0.0)
+    monkeypatch.setattr(to_transformers, "check_same", lambda *_: 0.0)
     mutants.assert_caught(check, mutant, case)
     converted.cache_clear()
 
@@ -205,7 +208,7 @@ def test_the_export_refuses_a_model_with_other_outputs(mutant, case, monkeypatch
     model = tiny.model_of(tiny.named(case))
     mutant(monkeypatch)
     with pytest.raises(UserError, match="the exported model does not reproduce the checkpoint "):
-        huggingface.convert(model)
+        convert(model)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +224,7 @@ def test_the_export_compares_the_outputs_of_heads(head, parameter):
     model = tiny.fresh(tiny.Case("diet_rel", family="roberta"))
     if head is not None:
         model.register_classification_head(head, 2)
-    converted = huggingface.convert(model, head).model
+    converted = convert(model, head).model
     converted.get_parameter(parameter).add_(1)
     with pytest.raises(UserError, match="does not reproduce the checkpoint"):
-        huggingface.check_same(model, converted, head)
+        to_transformers.check_same(model, converted, head)

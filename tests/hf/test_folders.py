@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,12 +17,11 @@ from transformers import (
     AutoTokenizer,
 )
 
-from diet_fairseq import Translator, model_json
+from diet_fairseq import Translator
 from diet_fairseq.errors import UserError
-from diet_fairseq.export import huggingface
-from diet_fairseq.export.to_hf import generation_config
-from diet_fairseq.inference.model_files import Pieces, resolve_model
-from diet_fairseq.text.tokenizer import tokenizers
+from diet_fairseq.hf.convert.to_transformers import convert, generation_config, head_of
+from diet_fairseq.translate.model_files import ModelOptions, resolve_model
+from diet_fairseq.translate.model_json import read_model_json
 from tests.hf.conftest import export, loaded, take_back
 from tests.support import hugging, tiny
 from tests.support.commands import slow
@@ -57,14 +57,14 @@ def test_a_checkpoint_comes_back_as_it_was(request, name):
 
 
 def test_generation_ends_where_the_decoder_has_no_more_positions(translation_folder):
-    model = huggingface.convert(tiny.model_of(tiny.Case("diet_abs"))).model
+    model = convert(tiny.model_of(tiny.Case("diet_abs"))).model
     assert generation_config(model).max_new_tokens == tiny.LIMIT
     settings = json.loads((translation_folder / "generation_config.json").read_text())
     assert settings["max_new_tokens"] == 201
 
 
 def test_a_translation_model_that_came_back_translates(translation, translation_back):
-    about = model_json.read(translation_back)
+    about = read_model_json(translation_back)
     assert (about.engine, about.source_lang, about.target_lang) == ("fairseq", "en", "de")
     before, after = (Translator(model) for model in (translation, translation_back))
     text = ["the quick brown fox"]
@@ -181,14 +181,14 @@ def test_text_becomes_what_the_encoder_was_trained_on(encoder, tmp_path):
     assert tokenizer.unk_token_id not in expected
     assert tokenizer("\x07 The\x85QUICK\u2028Fox <mask>")["input_ids"] == expected
     take_back(tmp_path / "hf", tmp_path / "back")
-    pieces = Pieces(tmp_path / "back", tmp_path / "back" / "sentencepiece.model")
+    pieces = ModelOptions(tmp_path / "back", tmp_path / "back" / "sentencepiece.model")
     back = resolve_model(tmp_path / "back" / "model.pt", pieces, translates=False)
     text = {"lower": True, "language": "fr"}
     for content in (text, {"task": {}, "text": text}):  # of pretraining, of a task
         made_from.write_text(json.dumps(content))
         for about in (resolve_model(checkpoint, translates=False), back):
             assert (about.lower, about.language) == (True, "fr")
-            source, _ = tokenizers(about)
+            source, _ = about.tokenizers
             assert source.encode("The Quick") == source.encode("the quick")
 
 
@@ -296,3 +296,8 @@ def test_a_dictionary_that_does_not_fit_the_vocabulary_is_refused(
         take_back(tmp_path / "grown", tmp_path / "back")
     assert words in str(error.value)
     assert not (tmp_path / "back").exists()
+
+
+def test_of_several_heads_the_one_that_was_trained_last_is_taken():
+    task = SimpleNamespace(cfg=SimpleNamespace(classification_head_name="b"))
+    assert head_of(SimpleNamespace(classification_heads={"a": 1, "b": 2}), task) == "b"

@@ -6,7 +6,7 @@ import logging
 import pytest
 import torch
 
-from tests.hf.test_equality import converted, huggingface, logits
+from tests.hf.test_equality import convert, converted, logits
 from tests.support import tiny
 
 pytest.importorskip("diet_fairseq.hf", reason="transformers is not installed")
@@ -182,6 +182,32 @@ def test_attention_weights_and_hidden_states_are_outputs(case):
     torch.testing.assert_close(weights[0].sum(-1), torch.ones_like(weights[0].sum(-1)))
 
 
+@torch.no_grad()
+def test_the_last_hidden_state_is_normalized_and_some_can_be_selected():
+    model = convert(tiny.fresh(tiny.Case("t5"), encoder_normalize_before=True)).model.get_encoder()
+    assert model.layer_norm is not None
+    out = model(sources(), output_hidden_states=True)
+    assert torch.equal(out.hidden_states[-1], out.last_hidden_state)
+    some = model(sources(), output_hidden_states=[0, -1, 99]).hidden_states
+    assert [state is not None for state in some] == [True] + [False] * (tiny.LAYERS - 1) + [True]
+    assert torch.equal(some[0], out.hidden_states[0])
+    assert model(sources()).hidden_states is None
+    assert model(sources(), return_dict=False)[0] is not None
+
+
+@torch.no_grad()
+@tiny.each(tiny.first_of_each_scheme(tiny.TRANSLATION) + tiny.first_of_each_scheme(tiny.ENCODERS))
+def test_a_model_loads_in_any_dtype_with_tables_that_are_not_in_the_file(case, tmp_path):
+    model = converted(case)
+    model.save_pretrained(tmp_path)
+    expected = logits(model)
+    again = type(model).from_pretrained(tmp_path).eval()
+    torch.testing.assert_close(logits(again), expected, **tiny.TOLERANCE)
+    half = logits(type(model).from_pretrained(tmp_path, dtype=torch.bfloat16).eval())
+    assert half.dtype == torch.bfloat16
+    assert (half - expected).norm() < 0.1 * expected.norm()
+
+
 @tiny.each([tiny.Case("tupe_r"), tiny.Case("diet_rel", family="bert")])
 def test_gradients_are_the_same_when_activations_are_recomputed(case):
     model = converted(case)
@@ -189,6 +215,7 @@ def test_gradients_are_the_same_when_activations_are_recomputed(case):
     for recompute in (False, True):
         if recompute:
             model.gradient_checkpointing_enable()
+        assert model.is_gradient_checkpointing == recompute
         model.train()
         gradients.append(tiny.gradients(model, tiny.some_loss(logits(model, True, True))))
     model.gradient_checkpointing_disable()
@@ -197,7 +224,7 @@ def test_gradients_are_the_same_when_activations_are_recomputed(case):
 
 
 def test_a_vocabulary_that_has_grown_is_saved_and_loaded(tmp_path):
-    model = huggingface.convert(tiny.fresh(tiny.Case("t5"), share_all_embeddings=True)).model
+    model = convert(tiny.fresh(tiny.Case("t5"), share_all_embeddings=True)).model
     model.resize_token_embeddings(tiny.VOCABULARY + 3)
     new = torch.full((1, 4), tiny.VOCABULARY + 2)
     expected = model.eval()(input_ids=new, decoder_input_ids=new).logits
@@ -209,7 +236,7 @@ def test_a_vocabulary_that_has_grown_is_saved_and_loaded(tmp_path):
 
 def test_separate_embeddings_are_not_resized():
     """transformers would save a folder that it can't load."""
-    model = huggingface.convert(tiny.fresh(tiny.Case("t5"))).model
+    model = convert(tiny.fresh(tiny.Case("t5"))).model
     with pytest.raises(UserError, match="needs one matrix of embeddings"):
         model.resize_token_embeddings(tiny.VOCABULARY + 3)
 
@@ -342,7 +369,7 @@ QUANTIZED = [
 @tiny.each(QUANTIZED)
 def test_every_scheme_runs_with_quantized_linear_maps(case):
     """`quantize_dynamic` puts another module in the place of each `nn.Linear`."""
-    model = huggingface.convert(tiny.fresh(case)).model.eval()
+    model = convert(tiny.fresh(case)).model.eval()
     exact = logits(model)
     quantized = torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, torch.qint8)
     assert (logits(quantized) - exact).norm() < 0.3 * exact.norm()

@@ -60,8 +60,9 @@ for name, scheme in SCHEMES.items():
 EVERY_MODULE = """
 import importlib, pathlib, diet_fairseq
 package = pathlib.Path(diet_fairseq.__file__).parent
-rooms = ["positions", "attention", "hf"]
+rooms = ["positions", "attention", "transformer", "hf"]
 files = [file for room in rooms for file in sorted(package.glob(f"{room}/**/*.py"))]
+files = [file for file in files if file.parent.name != "convert"]
 files += [package / "config.py", package / "errors.py"]
 for file in files:
     if file.stem != "offset_kernels":  # Triton's

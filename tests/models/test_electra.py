@@ -59,7 +59,7 @@ def config_of(encoder, embedding_size):
     return electra.ElectraConfig(
         vocab_size=len(WORDS),
         embedding_size=embedding_size,
-        hidden_size=layer.embed_dim,
+        hidden_size=layer.fc1.in_features,
         num_hidden_layers=len(encoder.layers),
         num_attention_heads=layer.self_attn.num_heads,
         intermediate_size=layer.fc1.out_features,

@@ -8,8 +8,7 @@ from argparse import Namespace
 import pytest
 import torch
 
-from diet_fairseq.positions import Rope
-from diet_fairseq.stack import warm_start
+from diet_fairseq.models import warm_start
 from tests.support import mutants, tiny
 from tests.support.cases import NO_BACKEND, Case
 from tests.support.commands import TINY, run
@@ -58,11 +57,12 @@ def test_the_same_options_have_no_differences(case):
 
 
 def test_a_description_of_an_earlier_version_has_no_differences():
-    """Texts of earlier versions lack names such as rope's base."""
+    """Texts of earlier versions lack rope's options."""
+    added = {"base", "share", "scaling", "factor", "trained"}
 
     def as_saved(args):
         text = json.loads(args.position_description)
-        earlier = {name: text[name] for name in text if name not in Rope.meaning}
+        earlier = {name: text[name] for name in text if name not in added}
         return Namespace(**vars(args) | {"position_description": json.dumps(earlier)})
 
     assert not warnings(Case("rope"), Case("rope"), as_saved)

@@ -9,8 +9,8 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-from diet_fairseq.atomic import atomic_file
 from diet_fairseq.errors import UserError
+from diet_fairseq.files import atomic_file
 from diet_fairseq.patches import saving
 from tests.support.commands import TINY, run
 

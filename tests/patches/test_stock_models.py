@@ -1,4 +1,4 @@
-"""fairseq's own models: the plugin changes what the rows of the kind data name, and no more."""
+"""fairseq's own models: the plugin changes what rows of the kind correctness name, and no more."""
 
 import re
 from functools import partial
@@ -13,7 +13,7 @@ from tests.support.commands import (
     without_protection,
 )
 
-#: no row of the kind data acts on these runs: every batch size is allowed
+#: no row of the kind correctness acts on these runs: every batch size is allowed
 EVERY_SIZE = ("--required-batch-size-multiple", 1)
 COMMON = (
     *("--encoder-layers", 1, "--encoder-embed-dim", 8, "--encoder-ffn-embed-dim", 8),
@@ -80,8 +80,8 @@ def results_of(mode, name, data, folder, *options):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "options"),
-    [("no-data", ()), ("all", EVERY_SIZE)],
-    ids=["without rows of data", "where no row of data acts"],
+    [("no-correctness", ()), ("all", EVERY_SIZE)],
+    ids=["without rows of correctness", "where no row of correctness acts"],
 )
 @pytest.mark.parametrize("name", MODELS)
 def test_stock_models_compute_what_they_do_without_the_plugin(name, mode, options, data, tmp_path):
@@ -90,12 +90,12 @@ def test_stock_models_compute_what_they_do_without_the_plugin(name, mode, option
     assert_same_tensors(tmp_path / mode, tmp_path / "alone")
 
 
-def test_every_sentence_is_translated_with_rows_of_data_only(data, tmp_path):
+def test_every_sentence_is_translated_with_rows_of_correctness_only(data, tmp_path):
     """The test set has four sentences: fairseq drops a last batch of fewer than eight."""
     done = run("train", data["pairs"], *COMMON, *MODELS["transformer"], "--max-update", 1,
                "--save-dir", tmp_path)  # fmt: skip
     assert done.status == 0, done.err
     model = ("--path", tmp_path / "checkpoint_last.pt", "--cpu", "--max-len-b", 5)
-    for mode, sentences in (("no-data", 0), ("all", 4)):
+    for mode, sentences in (("no-correctness", 0), ("all", 4)):
         done = run("generate", data["pairs"], *model, **in_mode(mode))
         assert done.out.count("\nH-") == sentences, done.err

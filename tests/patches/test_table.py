@@ -10,11 +10,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from diet_fairseq import modes
 from diet_fairseq.errors import UserError
-from diet_fairseq.modes import KINDS, MODES
-from diet_fairseq.patches import patch
-from diet_fairseq.patches.patch import Patch, Patches
+from diet_fairseq.patches.patch import (
+    PATCH_REASONS,
+    PATCHES_MODES,
+    PATCHES_VARIABLE,
+    Patch,
+    Patches,
+    active_reasons,
+)
 from diet_fairseq.patches.table import TABLE
 
 ROOT = Path(__file__).parents[2]
@@ -24,8 +28,8 @@ MOST_SECONDS = 0.7
 
 #: For each mode, in a process of its own that has imported fairseq: the attributes of fairseq's
 #: modules, of their classes and of sys that differ after --user-dir is imported; what it
-#: registers; the attributes that differ when all is undone; the error on reading a checkpoint; the
-#: packages that are imported with it, and the CPU time that this takes.
+#: registers; the attributes that differ when all is undone; the packages that are imported with
+#: it, and the CPU time that this takes.
 DIFFER = """
 import argparse, importlib, inspect, json, os, sys
 from time import process_time
@@ -80,22 +84,17 @@ def in_mode(mode):
     packages = {name.partition(".")[0] for name in set(sys.modules) - loaded}
     packages |= {"torch.distributed.tensor", "torch.distributed.fsdp"} & set(sys.modules)
     changed, new = differing(before, attributes()), sorted(registered() - names)
-    from diet_fairseq import checkpoints
-    try:
-        checkpoints.read("nowhere.pt")
-    except ValueError as error:
-        refusal = str(error)
     from diet_fairseq.patches.table import PATCHES
     rest = PATCHES.undo()
     return {
-        "attributes": changed, "registered": new, "refusal": refusal, "seconds": seconds,
+        "attributes": changed, "registered": new, "seconds": seconds,
         "undone": differing(before, attributes()) + rest,
         "packages": sorted(packages - sys.stdlib_module_names),
     }
 
 for name in in_child(modules):
     importlib.import_module(name)
-print(json.dumps({mode: in_child(lambda: in_mode(mode)) for mode in ("all", "no-data", "off")}))
+print(json.dumps({mode: in_child(lambda: in_mode(mode)) for mode in ("all", "no-correctness")}))
 """
 
 
@@ -108,9 +107,9 @@ def changes():
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", PATCHES_MODES)
 def test_importing_changes_the_targets_of_the_table_alone(mode, changes):
-    rows = [row for row in TABLE if row.reasons.keys() & MODES[mode]]
+    rows = [row for row in TABLE if row.reasons.keys() & PATCHES_MODES[mode]]
     assert set(changes[mode]["attributes"]) == {row.target for row in rows}
 
 
@@ -119,22 +118,13 @@ def test_importing_changes_few_attributes(changes):
 
 
 def test_importing_takes_little_time_on_top_of_fairseq(changes):
-    assert min(changes[mode]["seconds"] for mode in ("all", "no-data")) <= MOST_SECONDS
+    assert min(changes[mode]["seconds"] for mode in PATCHES_MODES) <= MOST_SECONDS
 
 
-def test_without_patches_nothing_is_registered(changes):
-    assert changes["off"]["registered"] == []
-    names = {"transformer_diet_rel", "masked_lm_nsp", "fused_adamw", "linear_ratio"}
-    assert names <= set(changes["no-data"]["registered"])
-    assert changes["all"]["registered"] == changes["no-data"]["registered"]
-
-
-def test_without_patches_no_checkpoint_is_read(changes):
-    assert changes["off"]["refusal"] == (
-        "DIET_FAIRSEQ_PATCHES is off, and checkpoints are not read without its protection: leave "
-        "it out, or set it to no-data"
-    )
-    assert changes["no-data"]["refusal"].startswith("nowhere.pt can't be read: No such file")
+def test_everything_is_registered_in_every_mode(changes):
+    names = {"transformer_diet_rel", "masked_lm_nsp", "fused_adamw", "linear_ratio", "electra"}
+    assert names <= set(changes["all"]["registered"])
+    assert changes["all"]["registered"] == changes["no-correctness"]["registered"]
 
 
 def test_importing_imports_no_other_packages(changes):
@@ -142,19 +132,35 @@ def test_importing_imports_no_other_packages(changes):
     assert set(changes["all"]["packages"]) <= {"diet_fairseq", "torch"}
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", PATCHES_MODES)
 def test_every_change_is_undone_in_every_mode(mode, changes):
     assert changes[mode]["undone"] == []
 
 
-def test_an_unknown_mode_is_refused(monkeypatch):
-    monkeypatch.setenv("DIET_FAIRSEQ_PATCHES", "some")
+@pytest.mark.parametrize("mode", ["off", "ALL"])
+def test_an_unknown_mode_is_refused(mode, monkeypatch):
+    monkeypatch.setenv(PATCHES_VARIABLE, mode)
     with pytest.raises(UserError) as error:
-        modes.active_kinds.__wrapped__()
+        active_reasons()
     assert str(error.value) == (
-        "DIET_FAIRSEQ_PATCHES must be one of all, no-data, off, in lower case, but is 'some': set "
-        "it to one of these, or unset it"
+        "DIET_FAIRSEQ_PATCHES must be all or no-correctness, in lower case, but is "
+        f"'{mode}': unset it; to use fairseq without the plugin, leave out --user-dir and "
+        "`import diet_fairseq`"
     )
+
+
+@pytest.mark.parametrize(
+    ("mode", "left_out"),
+    [
+        ("", set()),
+        ("all", set()),
+        ("no-correctness", {"correctness"}),
+        ("no-data", {"correctness"}),  # the name of 0.3
+    ],
+)
+def test_a_mode_leaves_out_correctness_at_most(mode, left_out, monkeypatch):
+    monkeypatch.setenv(PATCHES_VARIABLE, mode)
+    assert active_reasons() == PATCH_REASONS - left_out
 
 
 def output_of(mode, *words):
@@ -170,50 +176,17 @@ def output_of(mode, *words):
 @pytest.mark.parametrize(
     "words",
     [
-        ["-c", "import diet_fairseq.hf"],
-        ["-m", "diet_fairseq", "schemes"],
+        ["-c", "import diet_fairseq, fairseq"],
+        ["-m", "diet_fairseq", "patches"],
         ["-m", "fairseq_cli.train", "data", "--user-dir", str(ROOT / "diet_fairseq")],
     ],
 )
 def test_an_unknown_mode_ends_in_one_line(words):
-    status, errors = output_of("OFF", *words)
+    status, errors = output_of("off", *words)
     assert status == 1
     line = errors.splitlines()[-1]
-    assert line.startswith("error: DIET_FAIRSEQ_PATCHES must be one of all, no-data, off, in lower")
+    assert line.startswith("error: DIET_FAIRSEQ_PATCHES must be all or no-correctness, in lower")
     assert "Traceback" not in errors
-
-
-@pytest.mark.slow
-def test_a_folder_of_transformers_is_not_imported_when_off(tmp_path):
-    status, errors = output_of(
-        "off", "-m", "diet_fairseq", "import", "hf", "a", str(tmp_path / "b")
-    )
-    assert status == 1
-    assert errors == (
-        "error: DIET_FAIRSEQ_PATCHES is off, and fairseq does not know the plugin's models without "
-        "it: unset it, or set it to no-data\n"
-    )
-
-
-@pytest.mark.slow
-def test_our_models_in_transformers_need_no_changes_of_fairseq():
-    """Exported folders load in every mode: fairseq is not imported."""
-    pytest.importorskip("transformers")
-    code = "import sys, diet_fairseq.hf; sys.exit('fairseq' in sys.modules)"
-    assert output_of("off", "-c", code) == (0, "")
-
-
-@pytest.mark.slow
-def test_our_commands_refuse_checkpoints_in_one_line_when_off(tmp_path):
-    words = ["--inputs", str(tmp_path / "a.pt"), "--output", str(tmp_path / "b")]
-    status, errors = output_of("off", "-m", "diet_fairseq", "average", *words)
-    assert status == 1
-    [line] = errors.splitlines()
-    assert line.startswith("error: DIET_FAIRSEQ_PATCHES is off, ")
-
-
-def test_no_data_leaves_out_the_kind_data_alone():
-    assert {"all": KINDS, "no-data": KINDS - {"data"}, "off": frozenset()} == MODES
 
 
 def test_each_target_is_wrapped_once():
@@ -224,14 +197,14 @@ def test_each_target_is_wrapped_once():
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.target)
 def test_a_row_gives_a_reason_of_each_of_its_kinds(row):
     assert row.reasons
-    assert row.reasons.keys() <= KINDS
+    assert row.reasons.keys() <= PATCH_REASONS
     assert all(row.reasons.values())
     assert "." in row.replacement
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.target)
 def test_a_row_is_applied_once_and_undone(row):
-    owner, name = row.place()
+    owner, name = row.find_target()
     before = vars(owner)[name]
     alone = Patches([row])
     alone.apply()
@@ -260,7 +233,7 @@ def louder(function):
     return lambda *args: function(*args).upper()
 
 
-REASON = {"ours": "it is quiet"}
+REASON = {"correctness": "it is quiet"}
 GREET = Patch("somebody_else:greet", louder, REASON)
 RUN = Patch("somebody_else:Runner.run", louder, REASON)
 
@@ -287,8 +260,9 @@ def test_a_missing_target_is_an_error_before_any_change(owner):
     assert owner.greet() == owner.Runner().run() == "theirs"
 
 
-@pytest.mark.parametrize("kinds", [set(), {"data"}, {"ours", "data"}])
-def test_a_row_without_an_active_kind_is_left_out(owner, monkeypatch, kinds):
-    monkeypatch.setattr(patch, "active_kinds", lambda: frozenset(kinds))
-    Patches([GREET]).apply()
-    assert owner.greet() == ("THEIRS" if "ours" in kinds else "theirs")
+@pytest.mark.parametrize("mode", PATCHES_MODES)
+@pytest.mark.parametrize("other", [{}, {"plugin": "it is quiet to our models"}])
+def test_a_row_without_an_active_reason_is_left_out(owner, monkeypatch, mode, other):
+    monkeypatch.setenv(PATCHES_VARIABLE, mode)
+    Patches([Patch("somebody_else:greet", louder, REASON | other)]).apply()
+    assert owner.greet() == ("THEIRS" if mode == "all" or other else "theirs")

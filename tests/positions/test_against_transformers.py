@@ -42,4 +42,4 @@ def test_t5_gives_the_bias_of_hugging_face_s_t5(
     keys = 300
     layout = Layout.of_self_attention(torch.zeros(1, keys, dtype=torch.bool), causal, queries)
     expected = theirs.compute_bias(keys, keys)[:, :, -queries:]  # (1, H, Tq, Tk)
-    torch.testing.assert_close(ours.score(layout).dense(), expected)
+    torch.testing.assert_close(ours.score(layout).dense(layout), expected)

@@ -42,6 +42,13 @@ def full(length: int = LENGTH, causal: bool = False) -> Layout:
     return Layout.of_self_attention(torch.zeros(1, length, dtype=torch.bool), causal)
 
 
+def matrix_of(scheme: PositionScheme, layout: Layout) -> torch.Tensor:
+    """The scores (B|1, H|1, Tq, Tk) of a scheme."""
+    score = scheme.score(layout)
+    assert score is not None
+    return score.dense(layout)
+
+
 def close(actual: torch.Tensor, expected: torch.Tensor, tolerance: float = 1e-5) -> None:
     torch.testing.assert_close(actual.double(), expected.double(), atol=tolerance, rtol=tolerance)
 
@@ -52,7 +59,7 @@ def close(actual: torch.Tensor, expected: torch.Tensor, tolerance: float = 1e-5)
 def check_bloom(heads: int) -> None:
     """BLOOM's score of a key differs by the query's position, which softmax doesn't see."""
     theirs = bloom.build_alibi_tensor(torch.ones(1, LENGTH), heads, torch.float32)  # (H, 1, Tk)
-    score = scheme_of("alibi", heads, causal=True).score(full(causal=True)).dense()[0]  # (H, T, T)
+    score = matrix_of(scheme_of("alibi", heads, causal=True), full(causal=True))[0]  # (H, T, T)
     future = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)
     ours, theirs = (x.masked_fill(future, -torch.inf).softmax(-1) for x in (score, theirs))
     close(ours, theirs)
@@ -110,7 +117,7 @@ def check_kerple(kind: str) -> None:
     with torch.no_grad():
         for head, pair in enumerate(PAIRS):
             scheme.r1[head], scheme.r2[head] = pair
-    score = scheme.score(full(causal=True)).dense()[0]  # (H, T, T)
+    score = matrix_of(scheme, full(causal=True))[0]  # (H, T, T)
     weights = torch.linspace(0.5, 2, LENGTH)
     (score[:, -1].flip(-1) * weights).sum().backward()
     for head, (r1, r2) in enumerate(PAIRS):
@@ -180,7 +187,7 @@ def listed(scheme: PositionScheme, c: float, multiplier: float) -> FireAsListed:
 def check_fire(numbers: tuple[float, float]) -> None:
     scheme = scheme_of("fire")
     theirs = listed(scheme, *numbers)
-    close(scheme.score(full()).dense()[0], theirs(LENGTH))
+    close(matrix_of(scheme, full())[0], theirs(LENGTH))
 
 
 @pytest.mark.parametrize("numbers", [(0.1, 1.0), (0.7, 4 / 512), (-0.3, -6 / 512)])
@@ -206,7 +213,7 @@ def test_slopes_are_the_published_ones(heads: int) -> None:
 
 
 def check_symmetry(heads: int) -> None:
-    score = scheme_of("alibi", heads).score(full()).dense()[0]
+    score = matrix_of(scheme_of("alibi", heads), full())[0]
     for head, slope in enumerate(slopes_by_the_paper(heads)):
         for i in range(LENGTH):
             for j in range(LENGTH):
@@ -225,7 +232,7 @@ def check_across(lengths: dict[str, tuple[int, int]]) -> None:
     }
     target = Layout.of_self_attention(masks["target"], causal=True)
     layout = Layout.of_cross_attention(target, masks["source"])
-    score = scheme_of("alibi", cross=True).score(layout).dense().expand(2, -1, -1, -1)
+    score = matrix_of(scheme_of("alibi", cross=True), layout).expand(2, -1, -1, -1)
     for row, (queries, keys) in enumerate(zip(*lengths.values(), strict=True)):
         for head, slope in enumerate(slopes_by_the_paper(4)):
             for i in range(queries):
@@ -250,7 +257,7 @@ def test_learned_slopes_start_from_the_published_ones() -> None:
 
 def check_sandwich(heads: int) -> None:
     """Chi et al. (2023): p of Vaswani et al. (2017), 128 wide, head by head."""
-    width, score = 128, scheme_of("sandwich", heads).score(full()).dense()[0]
+    width, score = 128, matrix_of(scheme_of("sandwich", heads), full())[0]
 
     def p(position: int) -> list[float]:
         angles = [position / 10000 ** (2 * k / width) for k in range(width // 2)]
@@ -312,7 +319,7 @@ def test_fire_starts_as_the_paper_s_listing() -> None:
 def check_zero(name: str) -> None:
     scheme = scheme_of(name)
     scheme.zero()
-    score = scheme.score(full()).dense()
+    score = matrix_of(scheme, full())
     close(score, torch.zeros_like(score))
     (score * torch.randn_like(score)).sum().backward()
     assert any(bool(p.grad.any()) for p in scheme.parameters() if p.grad is not None)
@@ -327,10 +334,10 @@ def check_padding(name: str) -> None:
     scheme = scheme_of(name)
     mask = torch.zeros(3, LENGTH, dtype=torch.bool)
     mask[0, :4], mask[1, 5:], mask[2, [2, 5]] = True, True, True  # left, right, within
-    score = scheme.score(Layout.of_self_attention(mask)).dense()
+    score = matrix_of(scheme, Layout.of_self_attention(mask))
     for row in range(3):
         unpadded = score[row % len(score)][:, ~mask[row]][:, :, ~mask[row]]
-        close(unpadded, scheme.score(full(int((~mask[row]).sum()))).dense()[0])
+        close(unpadded, matrix_of(scheme, full(int((~mask[row]).sum())))[0])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -341,9 +348,9 @@ def test_a_sentence_has_its_scores_wherever_padding_stands(name: str) -> None:
 def check_new_queries(name: str) -> None:
     scheme = scheme_of(name, causal=True)
     for mask in (torch.zeros(2, LENGTH).bool(), torch.arange(LENGTH) < torch.tensor([[0], [4]])):
-        whole = scheme.score(Layout.of_self_attention(mask, True)).dense()
+        whole = matrix_of(scheme, Layout.of_self_attention(mask, True))
         for queries in (1, 3):
-            rows = scheme.score(Layout.of_self_attention(mask, True, queries)).dense()
+            rows = matrix_of(scheme, Layout.of_self_attention(mask, True, queries))
             close(rows, whole[..., -queries:, :])
 
 
@@ -354,12 +361,12 @@ def test_new_queries_have_the_last_rows(name: str) -> None:
 
 def check_half(name: str) -> None:
     scheme = scheme_of(name)
-    score = scheme.bfloat16().score(full())
-    assert score.dense().dtype is torch.float32
+    score = matrix_of(scheme.bfloat16(), full())
+    assert score.dtype is torch.float32
     with torch.autocast("cpu", torch.bfloat16):
-        again = scheme.score(full()).dense()
+        again = matrix_of(scheme, full())
     assert again.dtype is torch.float32
-    close(again, score.dense())
+    close(again, score)
 
 
 @pytest.mark.parametrize("name", NAMES)

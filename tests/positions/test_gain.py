@@ -6,13 +6,13 @@ import torch
 from diet_fairseq.attention.context import dense_sum, scores_of
 from diet_fairseq.attention.rows import row_scores
 from diet_fairseq.config import options_of
+from diet_fairseq.models import warm_start
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit, PositionScheme
 from diet_fairseq.positions.base import Projections
 from diet_fairseq.positions.gain import FURTHEST, ScoreParameters, first_offsets
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.scores import Factors
 from diet_fairseq.positions.segments import SegmentScores
-from diet_fairseq.stack import warm_start
 from tests.positions.test_schemes import scheme_of
 from tests.support import mutants, tiny
 from tests.support.tiny import TOLERANCE, Case
@@ -34,7 +34,7 @@ def case_of(name: str, **options: object) -> Case:
 def score_of(scheme: PositionScheme) -> torch.Tensor:
     """(1, H, T, T), of queries that stay the same where the scheme reads them."""
     rows = row_scores((scheme,), QUERIES, QUERIES, LAYOUT, NO_PROJECTIONS, 1.0)
-    score = dense_sum((*scores_of((scheme,), LAYOUT), *rows))
+    score = dense_sum((*scores_of((scheme,), LAYOUT), *rows), LAYOUT)
     assert score is not None
     return score
 
@@ -234,10 +234,12 @@ def test_a_local_start_takes_any_rank(rank):
 
 def test_a_blind_start_has_gain_1_as_in_the_papers_unless_one_is_given():
     for name in LOCAL:
-        config = tiny.PositionConfig.of(tiny.arguments(case_of(name, position_start="blind")))
+        config = tiny.PositionConfig.from_args(
+            tiny.arguments(case_of(name, position_start="blind"))
+        )
         assert (config.position_start, config.position_gain) == ("blind", 1.0)
         both = case_of(name, position_start="blind", position_gain=5.0)
-        assert tiny.PositionConfig.of(tiny.arguments(both)).position_gain == 5.0
+        assert tiny.PositionConfig.from_args(tiny.arguments(both)).position_gain == 5.0
 
 
 def test_segments_have_the_gain_that_is_given():

@@ -219,7 +219,7 @@ def test_an_unknown_choice_is_refused_with_all_choices(field, capsys):
     # a checkpoint's arguments have passed no parser
     args = tiny.Namespace(**{"position_scheme": "tupe_a", field: "wrong"})
     with pytest.raises(UserError) as refused:
-        PositionConfig.of(args)
+        PositionConfig.from_args(args)
     begin = f"{flag} must be one of {listed(CHOICES[field])}, but is wrong"
     advice = ": if a package of your own registers it, import that package first (--user-dir in "
     assert str(refused.value) == begin + (f"{advice}commands)" * (field == "position_scheme"))

@@ -11,7 +11,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 
 from diet_fairseq import register_position_scheme
 from diet_fairseq.attention.backends import BACKENDS
-from diet_fairseq.attention.backends.call import Request
+from diet_fairseq.attention.backends.call import CallShape
 from diet_fairseq.attention.backends.choice import candidates
 from diet_fairseq.config import PositionConfig, position_options
 from diet_fairseq.errors import UserError
@@ -51,7 +51,7 @@ def test_a_registered_scheme_has_options_and_architectures_of_all_sizes():
             self.decay = decay
 
         def score(self, layout) -> Offsets:
-            return Offsets(-self.decay * layout.offset_line.abs().float().unsqueeze(0), layout)
+            return Offsets(-self.decay * layout.offset_line.abs().float().unsqueeze(0))
 
     for family in ("transformer", "roberta", "bert", "electra"):
         sizes = {arch.removeprefix(f"{family}_t5") for arch in ARCH_MODEL_REGISTRY
@@ -65,7 +65,7 @@ def test_a_registered_scheme_has_options_and_architectures_of_all_sizes():
     check_scheme(Slope)
     refused = "--position-decay 0.5 is not an option of the position scheme t5: leave it out, or "
     with pytest.raises(UserError, match=re.escape(f"{refused}take one of slope")):
-        PositionConfig.of(Namespace(position_scheme="t5", position_decay=0.5))
+        PositionConfig.from_args(Namespace(position_scheme="t5", position_decay=0.5))
 
 
 def test_names_that_are_taken_or_not_allowed_are_refused():
@@ -119,7 +119,7 @@ class Learned(PositionScheme):
         return self.weight[:, offsets.clamp(-32, 32) + 32]
 
     def score(self, layout: Layout) -> Offsets:
-        return Offsets(self.of(layout.offset_line), layout)
+        return Offsets(self.of(layout.offset_line))
 
 
 class OfAnotherShape(Learned):
@@ -211,7 +211,7 @@ class Postponed(PositionScheme):
     score_type = Offsets
 
     def score(self, layout: Layout) -> Offsets:
-        return Offsets(-layout.offset_line.abs().float().unsqueeze(0), layout)
+        return Offsets(-layout.offset_line.abs().float().unsqueeze(0))
 """
 
 
@@ -221,7 +221,7 @@ def test_a_file_with_postponed_annotations_keeps_the_backends_of_its_scheme():
     assert scheme.kinds == SCHEMES["alibi"].kinds == {"offsets"}  # what export ctranslate2 asks for
     layout, limit = Layout.of_self_attention(torch.zeros(1, 8, dtype=torch.bool)), Limit(8, "")
     backends = [
-        candidates(Request(
+        candidates(CallShape(
             (kind.create(AttentionShape(2, 4, 8, limit, limit, False)),), layout, (1, 2, 4),
             torch.float32, 0.0,
         ))

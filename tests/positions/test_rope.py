@@ -32,7 +32,7 @@ def scheme_of(name="rope", causal=False, **options):
 
 
 def frequencies_of(scheme):
-    return scheme.rates.view(torch.float32)[0]
+    return torch.tensor(scheme.frequencies)
 
 
 def layout_of(length=LENGTH, left_pad=0, queries=None):
@@ -291,7 +291,7 @@ def test_other_options_have_cosines_of_their_own():
 )
 def test_values_that_mean_nothing_are_refused(options, message):
     with pytest.raises(UserError) as error:
-        PositionConfig.of(Namespace(position_scheme="rope", **options))
+        PositionConfig.from_args(Namespace(position_scheme="rope", **options))
     assert str(error.value).startswith(message)
 
 

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from diet_fairseq.attention.backends.call import Request
+from diet_fairseq.attention.backends.call import CallShape
 from diet_fairseq.attention.backends.choice import select_backend
 from diet_fairseq.attention.context import Context
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
 from diet_fairseq.positions.deberta import rows_of_log_buckets
 from diet_fairseq.positions.layout import Layout
-from diet_fairseq.stack.attention import PositionalAttention
+from diet_fairseq.transformer import PositionalAttention
 from tests.support import tiny
 
 HEADS, WIDTH, LENGTH = 3, 4, 40
@@ -36,7 +36,7 @@ def attention_of(name: str, causal: bool = False, **options: Any) -> PositionalA
     limit = Limit(LENGTH, "--max-positions")
     shape = AttentionShape(HEADS, WIDTH, DIM, limit, limit, causal=causal)
     scheme = SCHEMES[name].create(shape, **options)
-    module = PositionalAttention(DIM, HEADS, self_attention=True, positions=scheme).eval()
+    module = PositionalAttention(DIM, HEADS, positions=scheme).eval()
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.normal_(std=0.5)
@@ -49,7 +49,7 @@ def output(module: PositionalAttention, x: Tensor, causal: bool = False, **where
     """(B, T, d) -> (B, T, d), without padding."""
     layout = Layout.of_self_attention(torch.zeros(x.shape[:2]).bool(), causal)
     x = x.transpose(0, 1)
-    out, _ = module(x, x, x, Context(layout, **where), need_weights=False)
+    out, _ = module(x, Context(layout, **where))
     return out.transpose(0, 1)
 
 
@@ -202,7 +202,7 @@ def test_fused_attention_computes_rows_and_their_gradients(name, causal):
 def test_auto_fuses_rows_at_inference_where_keys_are_many(name, keys):
     module = attention_of(name)
     layout = Layout.of_self_attention(torch.zeros(1, keys).bool())
-    request = Request(module.layer_schemes(), layout, (1, HEADS, WIDTH), torch.float32, 0.0)
+    request = CallShape(module.layer_schemes(), layout, (1, HEADS, WIDTH), torch.float32, 0.0)
     with torch.no_grad():
         fused = keys >= 128 and name != "cope"
         assert select_backend("auto", request) == ("sdpa" if fused else "reference")
@@ -215,7 +215,7 @@ def test_values_keep_shaw_s_rows_from_fused_attention():
     layout = Layout.of_self_attention(torch.zeros(1, 512).bool())
     scheme = SCHEMES["shaw"].create(shape, values=True)
     with torch.no_grad():
-        request = Request((scheme,), layout, (1, HEADS, WIDTH), torch.float32, 0.0)
+        request = CallShape((scheme,), layout, (1, HEADS, WIDTH), torch.float32, 0.0)
         assert select_backend("auto", request) == "reference"
 
 

@@ -5,11 +5,11 @@ import torch
 
 from diet_fairseq.config import PositionConfig
 from diet_fairseq.errors import UserError
+from diet_fairseq.models.adapters import PositionalDecoder
 from diet_fairseq.positions import AttentionShape, Limit
 from diet_fairseq.positions.distances import Fire
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.sampling import PositionSampling
-from diet_fairseq.stack.decoder import PositionalDecoder
 from tests.support import mutants, tiny
 from tests.support.commands import TINY, corpus, run
 from tests.support.tiny import PAD, TOLERANCE, Case, padded
@@ -176,9 +176,9 @@ def test_sampling_plain_positions_changes_nothing(case):
 def check_crossing(case):
     model = build(case, position_sampling="randomised").train()
     seen = []
-    original = PositionalDecoder._crossing
+    original = PositionalDecoder._create_cross_context
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PositionalDecoder, "_crossing",
+        patch.setattr(PositionalDecoder, "_create_cross_context",
                       lambda *x: seen.append(original(*x)) or seen[-1])  # fmt: skip
         drawn = model.encoder(padded(tiny.SOURCES, True))
         target = padded(tiny.TARGETS, False)
@@ -234,7 +234,7 @@ def test_a_relative_scheme_may_draw_from_more_than_its_limit():
     args = tiny.arguments(Case("t5"), position_sampling="randomised", position_sampling_length=900)
     model = tiny.from_arguments(args).train()
     assert outputs(model).isfinite().all()
-    assert PositionConfig.of(args).position_sampling_length == 900
+    assert PositionConfig.from_args(args).position_sampling_length == 900
 
 
 def test_fire_reads_no_more_pairs_than_a_batch_has(monkeypatch):

@@ -43,7 +43,7 @@ def compare_folder() -> None:
 
     import diet_fairseq.hf  # noqa: F401
     from diet_fairseq.errors import UserError
-    from diet_fairseq.inference.model_files import NONE, Pieces, resolve_model
+    from diet_fairseq.translate.model_files import NO_SUBWORDS, ModelOptions
 
     package, folder, checkpoint, data = map(Path, sys.argv[1:])
     from transformers import AutoModelForSeq2SeqLM
@@ -53,12 +53,11 @@ def compare_folder() -> None:
     sys.path.insert(0, str(package.parent))
     import turns  # noqa: F401
 
-    from diet_fairseq.export import checkpoint as checkpoints
+    from diet_fairseq.translate.loading import load_transformer
 
     model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     assert model.config.position_options["position_turn_base"] == 20.0
-    pieces = Pieces(data, NONE)
-    trained = checkpoints.load(resolve_model(checkpoint, pieces, translates=False)).model
+    trained = load_transformer(checkpoint, ModelOptions(data, NO_SUBWORDS)).model
     source, target = (
         torch.tensor([[5, 6, 7, 2], [8, 9, 2, 1]]),
         torch.tensor([[2, 5, 6], [2, 7, 8]]),
@@ -82,10 +81,10 @@ def test_a_scheme_from_outside_trains_resumes_translates_and_exports(data, packa
     translated = succeed("generate", data, *TRANSLATE, *ours, "--path", checkpoint).out
     assert len(hypotheses(translated)) == 4
     named = ["--data", data, "--subwords", "none", *ours]
-    succeed("diet_fairseq_cli:main", "export", "hf", checkpoint, tmp_path / "hf", *named)
+    succeed("diet_fairseq.cli:main", "export", "hf", checkpoint, tmp_path / "hf", *named)
     succeed(f"{__name__}:compare_folder", package, tmp_path / "hf", checkpoint, data)
     back = tmp_path / "back"
-    succeed("diet_fairseq_cli:main", "import", "hf", tmp_path / "hf", back, *ours)
+    succeed("diet_fairseq.cli:main", "import", "hf", tmp_path / "hf", back, *ours)
     returned = succeed("generate", data, *TRANSLATE, *ours, "--path", back / "model.pt").out
     assert hypotheses(returned) == hypotheses(translated)
 
@@ -101,7 +100,7 @@ def test_a_scheme_from_outside_has_all_properties(package):
 
 @pytest.mark.slow
 def test_the_list_of_schemes_has_one_from_outside(package):
-    listed = succeed("diet_fairseq_cli:main", "schemes", "turn", "--user-dir", package).out
+    listed = succeed("diet_fairseq.cli:main", "schemes", "turn", "--user-dir", package).out
     assert listed.startswith("turn: q and k are turned pair by pair")
     for family in ("transformer", "roberta", "bert", "electra"):
         assert f"--arch {family}_turn[" in listed
@@ -113,8 +112,8 @@ def test_the_list_of_schemes_has_one_from_outside(package):
     ("words", "error"),
     [
         (["schemes", "turn"], "there is no scheme turn: take one of none, "),
-        (["schemes", "--user-dir", "no"], "--user-dir no is not there: give the folder of a"),
+        (["schemes", "--user-dir", "no"], "--user-dir no does not exist: give the folder of a"),
     ],
 )
 def test_a_command_without_the_package_says_what_to_do(words, error):
-    assert run("diet_fairseq_cli:main", *words, plugin=False).last.startswith(f"error: {error}")
+    assert run("diet_fairseq.cli:main", *words, plugin=False).last.startswith(f"error: {error}")

@@ -46,21 +46,21 @@ def check_contract(case: Case) -> None:
         typed = kinds & {"offsets", "factors", "dense"}
         assert typed == (set() if score is None else {type(score).__name__.lower()})
         if score is not None:
-            matrix = score.dense()
+            matrix = score.dense(layout)
             assert matrix.shape[0] in (1, sentences)
             assert matrix.shape[1] in (1, tiny.HEADS)
             assert matrix.shape[2:] == (length, keys)
             half = copy.deepcopy(scheme).bfloat16()
-            assert half.score(layout).dense().dtype is torch.float32
+            assert half.score(layout).dense(layout).dtype is torch.float32
             with torch.autocast("cpu", torch.bfloat16):
-                assert scheme.score(layout).dense().dtype is torch.float32
+                assert scheme.score(layout).dense(layout).dtype is torch.float32
         if isinstance(score, Factors):
             close(score.query @ score.key.mT, matrix, **TOLERANCE)
             assert score.query.size(-1) == scheme.rank
         if isinstance(score, Offsets):
             if layout.regular:
                 assert torch.equal(toeplitz(score.line, length).unsqueeze(0), matrix)
-            assert_reach(score)
+            assert_reach(score, layout)
         for rows in rows_of(attention, layout):
             assert rows.rows.shape[0] in (1, tiny.HEADS)
             assert rows.rows.shape[2] == tiny.DIM // tiny.HEADS
@@ -77,13 +77,20 @@ def check_contract(case: Case) -> None:
         assert not names & {"gain", "terms"}, "state dicts have these names for something else"
 
 
-def assert_reach(score: Offsets) -> None:
+def assert_reach(score: Offsets, layout: Layout) -> None:
     """Beyond the reach, on either side, all scores are the same."""
-    offsets = score.layout.offset_line
+    offsets = layout.offset_line
     for far in (offsets >= (score.reach or LIMIT), offsets <= -(score.reach or LIMIT)):
         if far.any():
             first = score.line[:, far][:, :1]
             assert torch.equal(score.line[:, far], first.expand(-1, int(far.sum())))
+
+
+def test_offsets_accept_the_layout_that_schemes_of_version_0_3_give_them():
+    layout, line = full(4), torch.arange(7.0).unsqueeze(0)
+    score = Offsets(line, layout, 2)
+    assert score.reach == score.times(2.0).reach == 2
+    assert torch.equal(score.dense(layout), Offsets(line).dense(layout))
 
 
 def rows_of(attention: Attention, layout: Layout) -> list[Rows]:
@@ -138,7 +145,7 @@ def test_terms_of_values_avoid_fused_attention():
     limit = Limit(512, "--max-positions")
     schemes = (OfValues(AttentionShape(2, 8, 16, limit, limit)),)
     layout = Layout.of_self_attention(torch.zeros(1, 512, dtype=torch.bool))
-    request = call.Request(schemes, layout, (1, 2, 8), torch.float32, 0.0)
+    request = call.CallShape(schemes, layout, (1, 2, 8), torch.float32, 0.0)
     assert choice.candidates(request) == ["reference"]
     assert choice.quickest(request) == "reference"
 
@@ -196,7 +203,7 @@ def test_offsets_beyond_a_table_have_the_score_of_the_outermost(name):
             parameter.normal_()
         same_query = tiny.vectors(1, 2, 1, 8).expand(-1, -1, 30, -1)
         rows = row_scores((scheme,), same_query, same_query, layout, None, 1.0)
-        score = dense_sum((*scores_of((scheme,), layout), *rows))
+        score = dense_sum((*scores_of((scheme,), layout), *rows), layout)
     for offset in (*range(-29, -edge), *range(edge + 1, 30)):
         outermost = score.diagonal(edge if offset > 0 else -edge, dim1=-2, dim2=-1)[..., :1]
         line = score.diagonal(offset, dim1=-2, dim2=-1)
@@ -246,7 +253,7 @@ def check_rank(case: Case) -> None:
     rank = case.option("position_rank") or tiny.DIM // tiny.HEADS
     for attention in attentions(tiny.model_of(case)):
         layout = attention.layout(torch.zeros(1, LIMIT, dtype=torch.bool))
-        for head in attention.scheme.score(layout).dense()[0]:
+        for head in attention.scheme.score(layout).dense(layout)[0]:
             assert torch.linalg.matrix_rank(head, rtol=1e-4) == rank
 
 
@@ -265,7 +272,7 @@ def test_diet_abs_reaches_ranks_that_positions_at_the_input_can_not():
         for parameter in scheme.parameters():
             parameter.zero_()
             parameter[0, -d_p:] = torch.eye(d_p)
-        bias = scheme.score(full(n)).dense()[0, 0].double()
+        bias = scheme.score(full(n)).dense(full(n))[0, 0].double()
     assert torch.linalg.matrix_rank(content @ content.T + bias) == d_h + d_p
     at_the_input = (torch.eye(n, d) + torch.randn(n, d)).double() @ project
     assert torch.linalg.matrix_rank(at_the_input @ at_the_input.T) <= d_h
@@ -276,7 +283,7 @@ def test_diet_rel_has_one_scalar_per_offset_and_head_up_to_its_clip(clip):
     scheme = scheme_of("diet_rel", clip=clip)
     with torch.no_grad():
         scheme.weight.copy_(torch.arange(scheme.weight.numel()).view_as(scheme.weight))
-        score = scheme.score(full(9)).dense()[0]
+        score = scheme.score(full(9)).dense(full(9))[0]
     for head in score:
         assert head.unique().numel() == 2 * clip + 1
     assert score[0].unique().tolist() != score[1].unique().tolist()
@@ -295,7 +302,8 @@ def check_untied(case: Case) -> None:
     for attention in attentions(tiny.model_of(case)):
         if attention.scheme is None:
             continue
-        score = attention.scheme.score(attention.layout(tokens.eq(PAD))).dense()
+        layout = attention.layout(tokens.eq(PAD))
+        score = attention.scheme.score(layout).dense(layout)
         for sentence, real in zip(score, tokens.ne(PAD), strict=True):
             inner = sentence[:, real][:, :, real]
             first_row, first_column = inner[:, :1, :], inner[:, 1:, :1]

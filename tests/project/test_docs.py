@@ -71,7 +71,7 @@ def test_every_position_option_is_documented():
 
 @pytest.mark.parametrize("page", ["docs/options.md", ".github/ISSUE_TEMPLATE/bug.yml"])
 def test_the_line_that_names_a_run_is_documented_as_logged(page):
-    line = str(PositionConfig.of(Namespace(position_scheme="diet_rel")))
+    line = str(PositionConfig.from_args(Namespace(position_scheme="diet_rel")))
     assert f" {line}|version:" in text_of(page)
 
 

@@ -1,19 +1,29 @@
 """`import diet_fairseq` registers with fairseq in any order of imports; help waits for neither."""
 
+import os
+import re
 import resource
 import subprocess
 import sys
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
+import diet_fairseq
 from tests.commands.test_cli import WORDS
 
-REGISTERED = """
+PACKAGE = Path(diet_fairseq.__file__).parent
+#: after a program: the plugin is registered, and a checkpoint is read by our `torch.load`
+ACTIVE = """
+import fairseq
+from fairseq import checkpoint_utils
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.tasks import TASK_REGISTRY
 assert "transformer_diet_rel" in ARCH_MODEL_REGISTRY
 assert "masked_lm_nsp" in TASK_REGISTRY
-from diet_fairseq.patches.table import PATCHES
+from diet_fairseq.patches.patch import Proxy
+assert isinstance(checkpoint_utils.torch, Proxy)
 import diet_fairseq, sys
 assert [type(finder) for finder in sys.meta_path].count(diet_fairseq.PluginFinder) <= 1
 """
@@ -23,31 +33,83 @@ import sys, diet_fairseq
 assert not {"fairseq", "torch"} & sys.modules.keys()
 """,
     "fairseq": "import fairseq, diet_fairseq",
-    # the plugin imports it, too, and it is not complete when fairseq is
-    "a module": "from diet_fairseq.models.diet_roberta import DietRobertaModel",
-    "the plugin": "import diet_fairseq.plugin",
+    "the translator": "from diet_fairseq import Translator",
+    "fairseq before the translator": "import fairseq; from diet_fairseq import Translator",
     "a search for fairseq": """
 import diet_fairseq
 from importlib.util import find_spec
 assert find_spec("fairseq") is not None
 """,
-    "--user-dir": """
-import os
+    "--user-dir": f"""
 from argparse import Namespace
-from importlib.util import find_spec
 from fairseq import utils
-folder = os.path.dirname(find_spec("diet_fairseq").origin)
-utils.import_user_module(Namespace(user_dir=folder))
+utils.import_user_module(Namespace(user_dir={str(PACKAGE)!r}))
 """,
 }
 
 
+def succeed(program, **options):
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, **options
+    )
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.slow  # `test_table` imports it after fairseq
 @pytest.mark.parametrize("first", FIRST_IMPORTS)
-def test_importing_registers_whatever_is_imported_first(first):
-    program = FIRST_IMPORTS[first] + "\n" + REGISTERED
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+def test_the_plugin_is_active_whatever_is_imported_first(first):
+    succeed(FIRST_IMPORTS[first] + "\n" + ACTIVE)
+
+
+#: Imports each module in a child of a process that has imported PyTorch and nothing of ours.
+EACH_FIRST = """
+import importlib, os, sys, hydra.core, numpy, sacrebleu, torch
+for name in sys.argv[1:]:
+    if not os.fork():
+        try:
+            importlib.import_module(name)
+            exec(ACTIVE)
+        except BaseException as error:
+            print(name, repr(error), flush=True)
+        os._exit(0)
+    os.wait()
+"""
+
+
+@pytest.mark.slow
+def test_a_module_of_any_package_can_be_imported_first():
+    modules = {}  # folder -> a module in it that imports fairseq
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if re.search("^(from|import) fairseq", path.read_text(), re.MULTILINE):
+            modules[path.parent] = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+    program = f"ACTIVE = {ACTIVE!r}\n{EACH_FIRST}"
+    command = [sys.executable, "-c", program, "diet_fairseq.plugin", *modules.values()]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr[-2000:]
+    assert {f"diet_fairseq.{path.name}" for path in modules} >= diet_fairseq.PLUGIN_PACKAGES
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("before", ["", "import diet_fairseq"])
+@pytest.mark.parametrize("place", ["installed", "working folder"])
+def test_user_dir_may_name_the_plugin_by_name_and_folder(place, before, tmp_path):
+    """An installed plugin lies beside fairseq, which spells its folder in another way."""
+    (tmp_path / "diet_fairseq").symlink_to(PACKAGE)
+    cwd, path = tmp_path, ""
+    if place == "installed":
+        cwd, path = tmp_path / "empty", str(tmp_path)
+        cwd.mkdir()
+        (tmp_path / "fairseq").mkdir()
+        for part in Path(find_spec("fairseq").origin).parent.iterdir():
+            (tmp_path / "fairseq" / part.name).symlink_to(part)
+    program = f"""
+{before}
+from argparse import Namespace
+from fairseq.utils import import_user_module
+for folder in ("diet_fairseq", {str(tmp_path / "diet_fairseq")!r}, "diet_fairseq"):
+    import_user_module(Namespace(user_dir=folder))
+"""
+    succeed(program + ACTIVE, cwd=cwd, env=os.environ | {"PYTHONPATH": path})
 
 
 def test_every_help_takes_at_most_half_a_second_of_cpu_time():

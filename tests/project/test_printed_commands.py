@@ -12,7 +12,7 @@ import pytest
 import yaml
 from fairseq import options
 
-import diet_fairseq_cli
+from diet_fairseq import cli
 from tests.support.pages import BLOCK, MARKDOWN, ROOT, text_of
 
 FAIRSEQ_PARSERS = {
@@ -100,12 +100,10 @@ def check(command: list[str]) -> None:
     program, *words = command
     for word in words:
         assert not word.startswith(("examples/", "tools/")) or (ROOT / word).exists(), word
-    if words and words[0] in diet_fairseq_cli.REPLACED:
+    if words and words[0] in cli.REPLACED:
         return  # of 0.2, which made the measurements of that time
     if program == "diet-fairseq":
-        parser = diet_fairseq_cli.Parser(prog=program)
-        parser.add_commands(diet_fairseq_cli.COMMANDS)
-        parser.parse_args(words)
+        cli.create_parser().parse(words)
     elif program == "make":
         assert re.search(rf"^{words[0]}:", text_of("Makefile"), re.MULTILINE), words[0]
     elif program == "bash":
@@ -146,7 +144,7 @@ def test_a_command_with_a_mistake_is_reported(command):
 
 @pytest.mark.parametrize("page", MARKDOWN)
 def test_commands_within_sentences_exist(page):
-    names = {*diet_fairseq_cli.COMMANDS, *diet_fairseq_cli.REPLACED}
+    names = {*cli.COMMANDS, *cli.REPLACED}
     for program, word in INLINE.findall(text_of(page)):
         if program == "make":
             check([program, word])

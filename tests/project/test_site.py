@@ -28,7 +28,7 @@ def test_the_site_has_every_page_and_name_and_loads_nothing_from_elsewhere(tmp_p
         assert (tmp_path / "docs" / f"{name}.html").is_file(), page
     index = json.loads((tmp_path / "search/search_index.json").read_text())
     places = {entry["location"] for entry in index["docs"]}
-    assert "docs/api/translator.html#diet_fairseq.inference.translator.Translator" in places
+    assert "docs/api/translator.html#diet_fairseq.translate.translator.Translator" in places
     assert "docs/api/schemes.html#diet_fairseq.positions.base.PositionScheme" in places
     assert "docs/api/hf.html#diet_fairseq.hf.DietForMaskedLM" in places
     loads = re.compile(r'(?:<script[^>]* src|<img[^>]* src|<link[^>]* href)="?https?://')

@@ -253,7 +253,8 @@ def test_tupe_gives_the_numbers_of_the_released_encoder(shared_data, file, schem
     }
     bias.load_state_dict(weights)
     padding = numbers["tokens"].eq(1)  # (B, T), on the right
-    score = bias.score(Layout.of_self_attention(padding)).dense().expand(len(padding), -1, -1, -1)
+    layout = Layout.of_self_attention(padding)
+    score = bias.score(layout).dense(layout).expand(len(padding), -1, -1, -1)
     assert score.shape[-1] == length
     for sentence in score:
         close(sentence, expected, **TOLERANCE)

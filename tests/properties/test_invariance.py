@@ -6,8 +6,8 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from diet_fairseq.analysis.scores import WORD_KINDS
 from diet_fairseq.attention import packing
+from diet_fairseq.look.scores import WORD_KINDS
 from diet_fairseq.positions.layout import Layout
 from tests.support import mutants, tiny
 from tests.support.attentions import attentions

@@ -13,11 +13,11 @@ from fairseq.checkpoint_utils import prune_state_dict
 from fairseq.modules import LayerDropModuleList
 from torch.autograd.graph import saved_tensors_hooks
 
-from diet_fairseq.attention import backends
-from diet_fairseq.attention.backends import Request
+from diet_fairseq.attention import attend, backends
+from diet_fairseq.attention.backends import CallShape
 from diet_fairseq.config import PositionConfig
 from diet_fairseq.positions.tupe import TupeA
-from diet_fairseq.stack import attention, forward_context
+from diet_fairseq.transformer import attention, layer
 from tests.support import mutants, tiny
 from tests.support.attentions import attentions
 from tests.support.tiny import LAYERS, TOLERANCE, Case
@@ -59,7 +59,7 @@ def check_arguments(case: Case) -> None:
     model = tiny.from_arguments(args)
     restored = pickle.loads(pickle.dumps(args))
     assert restored.position_scheme == case.scheme
-    in_force = PositionConfig.of(restored)
+    in_force = PositionConfig.from_args(restored)
     for name, value in vars(in_force).items():
         assert vars(restored).get(name, "absent") == value, name
         # a gain that is not given stands in the state dict alone
@@ -114,14 +114,14 @@ def test_sharing_is_what_it_says_after_a_load_and_a_deepcopy_too(case):
 
 def check_computed_once(case: Case) -> None:
     """Scores are computed per stack of layers and forward pass, not per layer."""
-    model, times, original = tiny.model_of(case), [], forward_context.scores_of
+    model, times, original = tiny.model_of(case), [], attend.scores_of
 
     def counted(schemes, *rest):
         times.extend(schemes)
         return original(schemes, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (forward_context, attention):
+        for module in (attend, attention):
             patch.setattr(module, "scores_of", counted)
         tiny.logits(model)
     assert len(times) == len(set(times)) == len(tiny.schemes_in(model))
@@ -194,7 +194,7 @@ def test_offloading_activations_moves_the_input_of_every_layer(monkeypatch):
     def recorded() -> saved_tensors_hooks:
         return saved_tensors_hooks(lambda x: moved.append(x) or x.clone(), lambda x: x)
 
-    monkeypatch.setattr(forward_context, "save_on_cpu", recorded)
+    monkeypatch.setattr(layer, "save_on_cpu", recorded)
     case = tiny.named("t5")
     plain = tiny.fresh(case).train()
     offloading = tiny.copy_of(plain, case, offload_activations=True, checkpoint_activations=True)
@@ -212,7 +212,7 @@ def test_offloading_activations_moves_the_input_of_every_layer(monkeypatch):
 
 
 @contextmanager
-def choosing(choose: Callable[[Request], str]) -> Iterator[None]:
+def choosing(choose: Callable[[CallShape], str]) -> Iterator[None]:
     """Have a function choose what "auto" takes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(backends, "quickest", choose)

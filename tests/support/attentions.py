@@ -4,14 +4,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from diet_fairseq.attention.context import Schemes, without_none
 from diet_fairseq.positions import PositionScheme
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.segments import SegmentScores
-from diet_fairseq.stack.attention import LinformerAttention, PositionalAttention
-from diet_fairseq.stack.forward_context import create_context
+from diet_fairseq.transformer import PositionalAttention
 from tests.support.tiny import Model, is_encoder
 
 
@@ -23,7 +22,7 @@ class Attention:
     module: PositionalAttention
     shared: Schemes
     stack: Any
-    compress: nn.Module | None = None
+    compress: Any = None
 
     @property
     def schemes(self) -> Schemes:
@@ -40,7 +39,7 @@ class Attention:
 
     @property
     def is_cross(self) -> bool:
-        return self.module.encoder_decoder_attention
+        return self.module.is_cross
 
     @property
     def causal(self) -> bool:
@@ -54,7 +53,7 @@ class Attention:
 
     def seen(self, padding: Tensor) -> Tensor:
         """(B, Tq, Tk): which keys a query may see; compressed ones all."""
-        if isinstance(self.module, LinformerAttention):
+        if (self.module.compress_k or self.compress) is not None:
             return torch.ones(*padding.shape, len(self.matrices[0])).bool()
         seen = ~padding.unsqueeze(1).expand(-1, padding.size(1), -1)
         return seen.tril() if self.causal else seen
@@ -70,14 +69,16 @@ class Attention:
     def __call__(self, x: Tensor, layout: Layout, weights: bool = False) -> Tensor:
         """Queries and keys x (B, T, d) -> (B, T, d), or the weights (B, H, T, T)."""
         x = x.transpose(0, 1)
-        place = "encoder_attn" if self.is_cross else "self_attn"
-        context = create_context(self.stack, layout, self.shared, x.size(1), attention=place)
-        out, per_head = self.module(
-            *(x, x, x, context),
-            need_weights=weights,
-            need_head_weights=weights,
+        context = self.module.create_context(
+            layout,
+            x.size(1),
+            self.shared,
+            backend=self.stack.stack_config.positions.attention_backend,
+            compress=self.compress,
         )
-        return per_head.transpose(0, 1) if weights else out.transpose(0, 1)
+        source = x if self.is_cross else None
+        out, per_head = self.module(x, context, source, need_weights=weights)
+        return per_head if weights else out.transpose(0, 1)
 
 
 def attentions(model: Model) -> list[Attention]:
@@ -86,7 +87,9 @@ def attentions(model: Model) -> list[Attention]:
         if isinstance(module, PositionalAttention):
             side = model.encoder if name.startswith("encoder") else model.decoder
             side = side.sentence_encoder if is_encoder(model) else side
-            cross = module.encoder_decoder_attention
+            cross = module.is_cross
+            if cross and side.stack_config.positions.scheme_in(cross=True) is None:
+                continue
             shared = side.cross_positions if cross else side.positions
             segments = getattr(side, "segments", None)
             compress = getattr(side, "compress_layer", None)

@@ -7,6 +7,7 @@ values of its own options, which `OTHER_VALUES` has.
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -14,8 +15,7 @@ import pytest
 from fairseq.models import ARCH_CONFIG_REGISTRY
 
 from diet_fairseq.attention.backends import BACKENDS
-from diet_fairseq.config import acts_in_attention, options_of, position_options
-from diet_fairseq.models import diet_bert, diet_roberta
+from diet_fairseq.config import acts_in_attention, encoder_defaults, options_of, position_options
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit, PositionScheme
 
 LAYERS, HEADS, DIM, LIMIT = 2, 2, 16, 16
@@ -55,8 +55,8 @@ class Case:
 #: what a family takes for options that are not given, beside its schemes' own defaults
 DEFAULTS: dict[str, Callable[[type[PositionScheme]], dict[str, Any]]] = {
     "transformer": lambda scheme: {},
-    "roberta": diet_roberta.defaults,
-    "bert": diet_bert.defaults,
+    "roberta": partial(encoder_defaults, has_segments=False),
+    "bert": partial(encoder_defaults, has_segments=True),
 }
 
 #: values that change what an option's scheme does to sentences as short as these

@@ -16,7 +16,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from omegaconf import OmegaConf
 
-from diet_fairseq.export.checkpoint import GLUE, QUESTION_ANSWERING
+from diet_fairseq.translate.loading import GLUE, QUESTION_ANSWERING
 from tests.support import tiny
 
 TEXT = [

@@ -67,7 +67,7 @@ class Call:
             for tokens in (self.queries or keys, keys, keys, self.queries or keys)
         )
         leaves = [x.requires_grad_() for x in (q, k, v)]
-        scores = scores_of((scheme,), layout, BACKENDS[backend].reads)
+        scores = scores_of((scheme,), layout, BACKENDS[backend].native_score)
         call = AttentionCall(q * self.width**-0.5, k, v, scores, (scheme,), layout, dropout)
         out, _ = BACKENDS[backend](call)
         return out, *torch.autograd.grad(out, [*leaves, *scheme.parameters()], gradient)

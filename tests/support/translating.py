@@ -10,8 +10,8 @@ from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import OmegaConf
 
-from diet_fairseq.inference.engine import Hypothesis, Search
-from diet_fairseq.model_json import ModelDescription
+from diet_fairseq.translate.engine import Hypothesis, Search
+from diet_fairseq.translate.model_json import ModelDescription
 from tests.support.texts import learn_subwords, sentences
 
 
@@ -21,9 +21,8 @@ class Backwards:
     It keeps the batches that it was asked for.
     """
 
-    def __init__(self, longest: int | None = 20) -> None:
-        self.longest = longest
-        self.vocabulary: list[str] = []
+    def __init__(self, max_source_length: int | None = 20) -> None:
+        self.max_source_length = max_source_length
         self.batches: list[list[list[str]]] = []
 
     def translate(

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from diet_fairseq.errors import UserError
-from diet_fairseq.text.subwords import FILES, check_vocabulary
+from diet_fairseq.text.subwords import SUBWORD_FILES, check_vocabulary
 from diet_fairseq.text.tokenizer import Tokenizer
 from diet_fairseq.text.whitespace import normalise
 from tests.support.texts import ODD, learn_subwords, sentences
@@ -16,7 +16,7 @@ LINES = sentences(400) + [normalise(f"über {odd} Länge, naïve 世界 😀 Mü
 @pytest.fixture(scope="module", params=["sentencepiece", "subword_nmt", "subword_nmt, Moses"])
 def tokenizer(request, tmp_path_factory):
     kind, _, moses = request.param.partition(", ")
-    path = tmp_path_factory.mktemp("subwords") / FILES[kind]
+    path = tmp_path_factory.mktemp("subwords") / SUBWORD_FILES[kind]
     return Tokenizer(kind, learn_subwords(path, kind, LINES * 2, 200), "de", bool(moses))
 
 
@@ -67,10 +67,10 @@ def test_a_vocabulary_of_another_subword_model_is_refused(tokenizer):
         check_vocabulary(tokenizer.subwords, foreign, "these")
 
 
-@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize("kind", SUBWORD_FILES)
 def test_a_damaged_subword_model_is_named(tmp_path, kind, capsys):
-    path = tmp_path / FILES[kind]
+    path = tmp_path / SUBWORD_FILES[kind]
     path.write_bytes(b"\xff\xfe nonsense")
-    with pytest.raises(UserError, match=re.escape(str(path)) + " (is no|holds no) "):
+    with pytest.raises(UserError, match=re.escape(str(path)) + " (is not|does not) "):
         Tokenizer(kind, path, "en")
     assert capsys.readouterr().err == ""

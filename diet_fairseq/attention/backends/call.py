@@ -47,12 +47,12 @@ class AttentionCall:
 
 
 @dataclass(frozen=True, eq=False)
-class Request:
-    """A future call, for which a backend is chosen: B sentences, H heads, Tq queries, Tk keys.
+class CallShape:
+    """The properties of an `AttentionCall` that decide its backend; it has no tensors yet.
 
     Attributes:
         schemes: the active schemes
-        layout: the layout of its queries and keys
+        layout: the positions of queries and keys, and the mask
         shape: B, H, d_h
         dtype: of q, k and v
         dropout: the probability that a weight is dropped
@@ -65,6 +65,10 @@ class Request:
     dropout: float
 
     @property
+    def head_dim(self) -> int:
+        return self.shape[2]
+
+    @property
     def device(self) -> torch.device:
         return self.layout.key_positions.device
 
@@ -74,7 +78,10 @@ class Request:
 
     @property
     def keys(self) -> int:
-        """Tokens, or the k of a compressed scheme; ``linformer`` is no scheme of scores."""
+        """The number of keys: all tokens, or the k compressed keys of ``diet_abs_lin``.
+
+        (``linformer`` adds no score and is not among the schemes here.)
+        """
         compressed = (scheme.shape.keys.positions for scheme in self.schemes if scheme.compressed)
         return next(compressed, self.layout.key_positions.size(1))
 
@@ -108,12 +115,13 @@ class Backend:
         compute: an `AttentionCall` -> (B, H, Tq, d_h), and the weights before dropout
             (B, H, Tq, Tk) if it has them
         serves: the kinds of terms that it can compute, of `positions.base.KINDS`
-        reads: the type of scores that it reads directly; it gets others as one `Dense`
+        native_score: the type of score that ``compute`` is given as it is; all others are summed
+            into one `Dense` before
     """
 
     compute: Callable[[AttentionCall], tuple[Tensor, Tensor | None]]
     serves: frozenset[str]
-    reads: type[Score] | None = None
+    native_score: type[Score] | None = None
 
     def __call__(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
         return self.compute(call)

@@ -5,7 +5,7 @@ import torch
 from ...positions.base import KINDS
 from ...positions.scores import Factors, Offsets
 from ..context import kinds_of
-from .call import Backend, Request, has_triton, kernels_fit
+from .call import Backend, CallShape, has_triton, kernels_fit
 from .comparison import is_trusted
 from .cudnn import cudnn, cudnn_fits
 from .fused import factors, sdpa
@@ -19,36 +19,38 @@ UNFUSED = frozenset({"value_rows", "content_score"})
 BACKENDS = {
     "reference": Backend(reference, serves=KINDS),
     "sdpa": Backend(sdpa, serves=KINDS - UNFUSED),
-    "factors": Backend(factors, serves=KINDS - UNFUSED, reads=Factors),
-    "offsets": Backend(offsets, serves=KINDS - UNFUSED, reads=Offsets),
-    "offsets_v2": Backend(offsets_v2, serves=KINDS - UNFUSED, reads=Offsets),
+    "factors": Backend(factors, serves=KINDS - UNFUSED, native_score=Factors),
+    "offsets": Backend(offsets, serves=KINDS - UNFUSED, native_score=Offsets),
+    "offsets_v2": Backend(offsets_v2, serves=KINDS - UNFUSED, native_score=Offsets),
     "cudnn": Backend(cudnn, serves=KINDS - UNFUSED),
 }
 
 
-def select_backend(setting: str, request: Request) -> str:
-    """The key of `BACKENDS` for a call, given ``--attention-backend``."""
-    return setting if setting in BACKENDS else quickest(request)
+def select_backend(setting: str, call: CallShape) -> str:
+    """The key of `BACKENDS` for a call: the setting, or "auto"'s if that can't compute the call."""
+    backend = BACKENDS.get(setting)
+    can_compute = backend is not None and kinds_of(call.schemes) <= backend.serves
+    return setting if can_compute else quickest(call)
 
 
-def candidates(request: Request) -> list[str]:
-    """The backends that can compute a call; one that would do the same as another is left out."""
-    kinds = kinds_of(request.schemes)
+def candidates(call: CallShape) -> list[str]:
+    """Backends that can compute the call, without duplicates."""
+    kinds = kinds_of(call.schemes)
     has_line = (
         kinds <= {"offsets", "transform"}
         and "offsets" in kinds
-        and request.layout.regular
-        and kernels_fit(request.device, request.dtype, request.shape[2])
+        and call.layout.regular
+        and kernels_fit(call.device, call.dtype, call.head_dim)
         and has_triton()
     )
-    layout = request.layout
+    layout = call.layout
     added = frozenset({"offsets", "factors", "dense"})
     has_shared_score = (
         kinds <= added | {"transform"}
         and bool(kinds & added)
         and len(layout.key_positions) == 1
         and layout.segments is None
-        and cudnn_fits(layout, request.dtype, request.device, request.shape[2], request.dropout)
+        and cudnn_fits(layout, call.dtype, call.device, call.head_dim, call.dropout)
         and has_triton()
     )
     differs = {
@@ -64,48 +66,48 @@ def candidates(request: Request) -> list[str]:
     ]
 
 
-def quickest(request: Request) -> str:
+def quickest(call: CallShape) -> str:
     """The key of `BACKENDS` that "auto" takes, by figures of CPUs, an H100 and an H200.
 
     The figures stand in docs/performance.md. On a GPU "offsets" is chosen only if its results are
     the reference's (`is_trusted`).
     """
-    names = candidates(request)
+    names = candidates(call)
     if names == ["reference"]:
         return "reference"
-    if request.device.type == "cuda":
-        return on_a_gpu(request, names)
-    return on_a_cpu(request, names) if request.device.type == "cpu" else "reference"
+    if call.device.type == "cuda":
+        return on_a_gpu(call, names)
+    return on_a_cpu(call, names) if call.device.type == "cpu" else "reference"
 
 
-def on_a_gpu(request: Request, names: list[str]) -> str:
+def on_a_gpu(call: CallShape, names: list[str]) -> str:
     # vectors of up to 128 have quicker kernels
-    wide = request.shape[2] + max([0, *(scheme.rank for scheme in request.schemes)]) > 128
-    enough = 2048 if not request.training else 1024 if wide else 512
-    if "factors" in names and min(request.queries, request.keys) >= enough:
+    wide = call.head_dim + max([0, *(scheme.rank for scheme in call.schemes)]) > 128
+    enough = 2048 if not call.training else 1024 if wide else 512
+    if "factors" in names and min(call.queries, call.keys) >= enough:
         return "factors"
     # dropout draws a number for every score, which costs more than the rest of the kernels
-    trusted = "offsets" in names and not request.dropout
-    if trusted and is_trusted("offsets", BACKENDS["offsets"], request):
+    trusted = "offsets" in names and not call.dropout
+    if trusted and is_trusted("offsets", BACKENDS["offsets"], call):
         return "offsets"
     return "sdpa"
 
 
-def on_a_cpu(request: Request, names: list[str]) -> str:
+def on_a_cpu(call: CallShape, names: list[str]) -> str:
     """PyTorch's fused attention or the reference, which is quicker in most training.
 
     Fused attention is quicker for many keys, but supports neither dropout nor a gradient for an
     added score: PyTorch then takes a path slower than the plain equation. Factors have a gradient,
     but make vectors longer. The fused backward pass in bfloat16 is slow.
     """
-    inference = not request.training
-    if request.dropout:
+    inference = not call.training
+    if call.dropout:
         return "reference"
     # the score of few queries, as in decoding, is small
     enough = 2048 if inference else 1024
-    if "factors" in names and min(request.queries, request.keys) >= enough:
+    if "factors" in names and min(call.queries, call.keys) >= enough:
         return "factors"
-    if inference or kinds_of(request.schemes) <= {"transform"}:  # nothing is added to the score
-        enough = 128 if inference or request.dtype is not torch.bfloat16 else 512
-        return "sdpa" if request.keys >= enough else "reference"
+    if inference or kinds_of(call.schemes) <= {"transform"}:  # nothing is added to the score
+        enough = 128 if inference or call.dtype is not torch.bfloat16 else 512
+        return "sdpa" if call.keys >= enough else "reference"
     return "reference"

@@ -34,7 +34,7 @@ def cudnn(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
     No GPU has run it, so "auto" never takes it.
     """
     call = call.at_temperature()
-    score, (_, heads, queries, width) = dense_sum(call.scores), call.q.shape
+    score, (_, heads, queries, width) = dense_sum(call.scores, call.layout), call.q.shape
     if (
         score is None
         or len(score) != 1

@@ -45,7 +45,7 @@ def widen(x: Tensor, width: int) -> Tensor:
 def sdpa(call: AttentionCall) -> tuple[Tensor, None]:
     """`torch.nn.functional.scaled_dot_product_attention` with the score as its mask."""
     call = call.at_temperature()
-    return fused(call, call.q, call.k, call.v, dense_sum(call.scores)), None
+    return fused(call, call.q, call.k, call.v, dense_sum(call.scores, call.layout)), None
 
 
 def factors(call: AttentionCall) -> tuple[Tensor, None]:
@@ -61,7 +61,8 @@ def factors(call: AttentionCall) -> tuple[Tensor, None]:
         # with several widths PyTorch would take a kernel that builds the score
         wide = kernel_width(q.size(3), q.dtype, q.device.type, call.layout.mask is not None)
         q, k, v = (widen(x, wide) for x in (q, k, v))  # (B, H, T, wide)
-    rest = dense_sum(tuple(score for score in call.scores if score is not factored))
+    others = tuple(score for score in call.scores if score is not factored)
+    rest = dense_sum(others, call.layout)
     return fused(call, q, k, v, rest).narrow(3, 0, call.v.size(3)), None
 
 

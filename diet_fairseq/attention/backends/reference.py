@@ -56,4 +56,4 @@ def attention_bias(call: AttentionCall) -> Tensor | None:
 
 def added_scores(call: AttentionCall) -> list[Tensor]:
     """The scores of positions and segments, (B|1, H|1, Tq, Tk) each, in the queries' dtype."""
-    return [score.dense().to(call.q.dtype) for score in call.scores]
+    return [score.dense(call.layout).to(call.q.dtype) for score in call.scores]

@@ -15,13 +15,14 @@ from fairseq.data.data_utils import collate_tokens
 from torch import Tensor
 
 from ...errors import UserError
-from .. import checkpoint, folder
-from ..checkpoint import TrainedModel
+from ...translate.loading import load_transformer
+from ...translate.model_files import ModelOptions
+from ..folder import atomic_folder, refuse_existing
 from .positions import exact_length
 from .specification import specification
 
 #: 4.6.0, 4.8.1 and 4.8.2 use the first layer's table of positions in all layers
-LEAST = (4, 8, 3)
+MIN_VERSION = (4, 8, 3)
 #: largest difference of log-probabilities in float32
 TOLERANCE = 1e-3
 #: lengths of the sentences that are compared
@@ -30,15 +31,15 @@ LENGTHS = (1, 2, 3, 5, 8, 13, 21, 34)
 
 def run(args: Namespace) -> None:
     check_version(ctranslate2.__version__)
-    folder.check(args.out)
-    trained = checkpoint.read(args)
-    with folder.create(args.out) as new:
-        save(trained, str(new), args.quantization)
-        trained.write_description("ctranslate2", new)
-        largest = difference(trained.model, str(new))
+    refuse_existing(args.out)
+    loaded = load_transformer(args.checkpoint, ModelOptions.from_args(args))
+    with atomic_folder(args.out) as folder:
+        save(loaded.model, str(folder), args.quantization)
+        loaded.write_model_json("ctranslate2", folder)
+        largest = difference(loaded.model, str(folder))
         if args.quantization == "float32" and not largest <= TOLERANCE:
             raise UserError(
-                f"CTranslate2 computes something else than {args.checkpoint}: outputs differ by "
+                f"CTranslate2 does not reproduce {args.checkpoint}: outputs differ by "
                 f"{largest:.1g}; nothing was written; please report this, with --arch and options"
             )
     print(
@@ -48,7 +49,7 @@ def run(args: Namespace) -> None:
 
 def check_version(version: str) -> None:
     """Refuse a CTranslate2 that would compute something else without an error."""
-    if tuple(int(number) for number in re.findall(r"\d+", version)[:3]) < LEAST:
+    if tuple(int(number) for number in re.findall(r"\d+", version)[:3]) < MIN_VERSION:
         raise UserError(
             f"CTranslate2 must be 4.8.3 or newer, but is {version}, which can use the first "
             "layer's table of positions in all layers: pip install 'ctranslate2>=4.8.3', here and "
@@ -56,9 +57,9 @@ def check_version(version: str) -> None:
         )
 
 
-def save(trained: TrainedModel, folder: str, quantization: str) -> None:
-    """Write CTranslate2's files into the folder."""
-    spec: Any = specification(trained.model)
+def save(model: Any, folder: str, quantization: str) -> None:
+    """Write CTranslate2's files of fairseq's model into the folder."""
+    spec: Any = specification(model)
     spec.validate()
     spec.optimize(quantization=quantization)
     spec.save(folder)
@@ -68,8 +69,8 @@ def save(trained: TrainedModel, folder: str, quantization: str) -> None:
 def difference(model: Any, folder: str) -> float:
     """The largest difference of the log-probabilities of random targets, in one batch."""
     source, target = model.encoder.dictionary, model.decoder.dictionary
-    sources = sentences(source, exact_length(model.encoder), 1)
-    targets = sentences(target, exact_length(model.decoder), 2)[::-1]
+    sources = random_sentences(source, exact_length(model.encoder), 1)
+    targets = random_sentences(target, exact_length(model.decoder), 2)[::-1]
     previous = collate_tokens([sentence.roll(1) for sentence in targets], target.pad())  # (B, T)
     lengths = torch.tensor([len(sentence) for sentence in sources])
     out, _ = model(collate_tokens(sources, source.pad()), lengths, previous)  # (B, T, V)
@@ -88,12 +89,12 @@ def difference(model: Any, folder: str) -> float:
     return float(torch.cat(differences).abs().max())
 
 
-def sentences(words: Dictionary, longest: int, seed: int) -> list[Tensor]:
-    """Sentences of random words and </s>."""
-    draw = torch.Generator().manual_seed(seed)
-    lengths = [min(length, longest - 1) for length in LENGTHS]
+def random_sentences(words: Dictionary, max_length: int, seed: int) -> list[Tensor]:
+    """Sentences of random words and </s>, of `LENGTHS` words and at most ``max_length`` tokens."""
+    generator = torch.Generator().manual_seed(seed)
+    lengths = [min(length, max_length - 1) for length in LENGTHS]
     end = torch.tensor([words.eos()])
     return [
-        torch.cat([torch.randint(words.nspecial, len(words), (length,), generator=draw), end])
+        torch.cat([torch.randint(words.nspecial, len(words), (length,), generator=generator), end])
         for length in lengths
     ]

@@ -18,6 +18,7 @@ from ...positions.layout import Layout
 from ...positions.rope import Rope
 from ...positions.scores import Offsets
 from ...positions.shaw import Shaw
+from ...transformer.stack import Stack
 
 
 def unsupported(feature: str, reason: str) -> UserError:
@@ -38,8 +39,7 @@ class Positions:
 
     def __init__(self, stack: Any) -> None:
         self.stack = stack
-        placement = getattr(stack, "placement", None)  # fairseq's own stacks have none
-        config = None if placement is None else placement.config
+        config = stack.stack_config.positions if isinstance(stack, Stack) else None
         self.temperature: float = 1.0 if config is None else config.temperature
         self.schemes: list[Any] = [
             getattr(layer.self_attn, "positions", None) or getattr(stack, "positions", None)
@@ -61,7 +61,7 @@ class Positions:
         turns = type(scheme) is Rope
         if not turns and not isinstance(scheme, Shaw) and scheme.kinds != {"offsets"}:
             raise unsupported(
-                f"the position scheme {self.stack.placement.config.position_scheme}",
+                f"the position scheme {self.stack.stack_config.positions.position_scheme}",
                 "it has scores of offsets, Shaw's tables and RoPE alone",
             )
         if turns and scheme.scaling == "yarn":

@@ -23,9 +23,9 @@ def a_slope_that_rises_after_the_query(original, self, layout):
     return replace(score, line=score.line * -layout.offset_line.sign())
 
 
-@instead_of(Alibi, "score")
-def a_cross_score_of_slots(original, self, layout):
-    return original(self, replace(layout, regular=True))
+@instead_of(Layout, "of_cross_attention")
+def a_cross_score_of_slots(original, *args):
+    return replace(original(*args), regular=True)
 
 
 @instead_of(distances, "clamp_parameter")
@@ -72,12 +72,12 @@ def a_zero_that_learns_nothing(original, self):
 def offsets_without_a_sign(original, self, layout):
     line = original(self, layout).line
     past = line[:, : -layout.offset_range[0] + 1]
-    return Offsets(torch.cat([past, past.flip(1)[:, 1:]], 1), layout)
+    return Offsets(torch.cat([past, past.flip(1)[:, 1:]], 1))
 
 
 @instead_of(Fire, "score")
 def a_dense_score_in_half_precision(original, self, layout):
-    return Dense(original(self, layout).dense().to(self.c.dtype))
+    return Dense(original(self, layout).dense(layout).to(self.c.dtype))
 
 
 def formulas_not_compared(patch: Patch) -> None:

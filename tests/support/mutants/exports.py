@@ -6,7 +6,7 @@ from tests.support.mutants.catching import Patch
 
 
 def exported_positions_shifted_by_one(patch: Patch) -> None:
-    from diet_fairseq.hf.stacks import DietPreTrainedModel
+    from diet_fairseq.hf.stack import DietPreTrainedModel
 
     original = DietPreTrainedModel.load_state_dict
 
@@ -22,7 +22,7 @@ def exported_positions_shifted_by_one(patch: Patch) -> None:
 
 
 def exported_gains_forgotten(patch: Patch) -> None:
-    from diet_fairseq.export.huggingface import configuration
+    from diet_fairseq.hf.convert import configuration
 
     original = configuration.position_options
 

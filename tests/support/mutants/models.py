@@ -1,31 +1,35 @@
 """Faults in models: sharing, caching, packing, compression and starts."""
 
 import copy
-from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
-from fairseq.modules import LayerDropModuleList
-from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from torch.utils.checkpoint import checkpoint
 
-from diet_fairseq import beam_search
 from diet_fairseq.attention.compressed import Compression
 from diet_fairseq.attention.packing import Packing
-from diet_fairseq.beam_search import QuickBeamSearch
 from diet_fairseq.config import PositionConfig
-from diet_fairseq.models import diet_roberta
+from diet_fairseq.models import diet_roberta, lengthening, warm_start
+from diet_fairseq.models.adapters import PositionalEncoder
 from diet_fairseq.models.diet_transformer import DietTransformerModel
+from diet_fairseq.patches import beam_search
+from diet_fairseq.patches.beam_search import QuickBeamSearch
 from diet_fairseq.positions.diet_abs import DietAbs, DietAbsLin
 from diet_fairseq.positions.input import NoPositions
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.relative import OffsetScalars
 from diet_fairseq.positions.scores import Factors
 from diet_fairseq.positions.tupe import TupeA
-from diet_fairseq.stack import attention, forward_context, lengthening, warm_start
-from diet_fairseq.stack.attention import LinformerAttention, PositionalAttention
-from diet_fairseq.stack.encoder import PositionalEncoder
-from diet_fairseq.stack.placement import Placement
+from diet_fairseq.transformer import (
+    DecodingCache,
+    PositionalAttention,
+    StackConfig,
+    attention,
+    layer,
+)
+from diet_fairseq.transformer.stack import Stack
 from tests.support.mutants.catching import Patch, instead_of, instead_of_scores
 
 # --- where parameters live -------------------------------------------------------------------
@@ -33,23 +37,20 @@ from tests.support.mutants.catching import Patch, instead_of, instead_of_scores
 
 def one_table_for_all_layers_by_accident(patch: Patch) -> None:
     tables: dict[Any, Any] = {}
-    build = Placement.build_for_layer
+    build = StackConfig.build_schemes
 
-    def build_for_layer(self: Placement, index: int) -> Any:
-        return tables.setdefault(self.shape, build(self, index))
+    def build_schemes(self: StackConfig, is_cross: bool = False, layer: int = 0) -> Any:
+        shape = self.attention_shape(is_cross)
+        return tables.setdefault(shape, build(self, is_cross, layer))
 
-    patch.setattr(Placement, "build_for_layer", build_for_layer)
+    patch.setattr(StackConfig, "build_schemes", build_schemes)
 
 
 def a_table_for_every_layer_by_accident(patch: Patch) -> None:
-    patch.setattr(Placement, "build_shared", lambda self: {})
-    build = PositionConfig.build
-    patch.setattr(
-        Placement, "build_for_layer", lambda self, _: build(self.config, self.shape, None)
-    )
+    patch.setattr(StackConfig, "shares_schemes", False)
 
 
-@instead_of(forward_context, "create_context")
+@instead_of(PositionalAttention, "create_context")
 def every_layer_computes_what_all_share(original, *arguments, **options):
     return replace(original(*arguments, **options), scores=None)
 
@@ -66,10 +67,10 @@ def dropout_drawn_anew(patch: Patch) -> None:
 def fairseqs_activation_checkpointing(patch: Patch) -> None:
     """A backward pass of its own for every layer."""
 
-    def wrap_layer(layer: Any, cfg: Any) -> Any:
-        return checkpoint_wrapper(layer) if cfg.checkpoint_activations else layer
+    def reentrant(function: Any, *args: Any, use_reentrant: bool, **options: Any) -> Any:
+        return checkpoint(partial(function, **options), *args, use_reentrant=True)
 
-    patch.setattr(forward_context, "wrap_layer", wrap_layer)
+    patch.setattr(layer, "checkpoint", reentrant)
 
 
 @instead_of(OffsetScalars, "_save_to_state_dict")
@@ -82,19 +83,19 @@ def options_that_are_not_written_down(original, self, args):
     pass
 
 
-@instead_of(PositionalAttention, "reorder_incremental_state")
-def keys_that_are_not_reordered(original, self, incremental_state, new_order):
+@instead_of(DecodingCache, "reorder")
+def keys_that_are_not_reordered(original, self, order):
     pass
 
 
-@instead_of(LayerDropModuleList, "__iter__")
+@instead_of(Stack, "active_layers")
 def tables_numbered_by_the_layers_that_are_kept(original, self):
-    tables = [self[index].self_attn.positions for index in range(len(self))]
-    for table, layer in zip(tables, original(self), strict=False):
-        moved = copy.copy(layer)
-        moved._modules = {**layer._modules, "self_attn": copy.copy(layer.self_attn)}
-        moved.self_attn._modules = {**layer.self_attn._modules, "positions": table}
-        yield moved
+    tables = [part.self_attn.positions for part in self.layers]
+    for table, (index, part) in zip(tables, original(self), strict=False):
+        moved = copy.copy(part)
+        moved._modules = {**part._modules, "self_attn": copy.copy(part.self_attn)}
+        moved.self_attn._modules = {**part.self_attn._modules, "positions": table}
+        yield index, moved
 
 
 @instead_of(DietTransformerModel, "build_model")
@@ -133,28 +134,34 @@ def scores_that_forget_the_past(original, self, tokens, scores, totals, attentio
     return original(self, tokens, scores, totals - scores.sum(dim=1), attention)
 
 
+@instead_of(DecodingCache, "reorder")
+def a_source_that_stays_when_sentences_end(original, self, order):
+    if self.beams == 1:  # fairseq's search
+        return original(self, order)
+    source, mask = self.source, self.source_padding_mask
+    self.source, self.source_padding_mask = {}, None
+    original(self, order)
+    rows = range(len(order) // self.beams)
+    for store in source.values():
+        store.select(torch.tensor(rows))
+    self.source, self.source_padding_mask = source, None if mask is None else mask[: len(rows)]
+    return None
+
+
 @instead_of(beam_search, "has_standard_output")
 def every_model_has_standard_output(original, model):
     return True
 
 
-@instead_of(beam_search, "_keys_of_sentences")
-@contextmanager
-def beams_that_are_not_given_back(original, decoder):
-    with original(decoder) as serve:
-        yield serve
-    serve(1)
-
-
 # --- attention -------------------------------------------------------------------------------
 
 
-@instead_of(forward_context, "create_context")
-def a_second_decision(original, of, layout, shared, batch, *rest, **options):
+@instead_of(PositionalAttention, "create_context")
+def a_second_decision(original, self, *args, **options):
     """Shared scores go by the dropout of training, layers by that of the moment."""
-    training = of.training
-    result = original(of.train(), layout, shared, batch, *rest, **options)
-    now = original(of.train(training), layout, shared, batch, *rest, **options)
+    training = self.training
+    result = original(self.train(), *args, **options)
+    now = original(self.train(training), *args, **options)
     return replace(result, backend=now.backend)
 
 
@@ -201,15 +208,16 @@ def compression_without_gradient(original, self, x, layout):
         return original(self, x, layout)
 
 
-@instead_of(Placement, "_build_compressions")
-def values_are_compressed_as_keys(original, self):
-    result = original(self)
-    return result | {"compress_v": result["compress_k"]}
+@instead_of(layer, "build_attention")
+def values_are_compressed_as_keys(original, *args):
+    result = original(*args)
+    result.compress_v = result.compress_k
+    return result
 
 
-@instead_of(LinformerAttention, "forward")
-def keys_that_are_not_compressed(original, self, *args, **options):
-    return PositionalAttention.forward(self, *args, **options)
+@instead_of(PositionalAttention, "_keys_and_values")
+def keys_that_are_not_compressed(original, self, x, context):
+    return x, x, context
 
 
 @instead_of(DietAbsLin, "score")
@@ -242,7 +250,7 @@ def a_start_with_random_positions(original, self):
 
 
 def content_that_keeps_its_scale(patch: Patch) -> None:
-    patch.setattr(warm_start, "MultiheadAttention", NoPositions)
+    patch.setattr(warm_start, "PositionalAttention", NoPositions)
 
 
 @instead_of(warm_start, "differences")

@@ -7,12 +7,11 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from diet_fairseq.attention.backends import AttentionCall
+from diet_fairseq.models.adapters import PositionalEncoder
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.sampling import PositionSampling
-from diet_fairseq.stack import forward_context
-from diet_fairseq.stack.attention import PositionalAttention
-from diet_fairseq.stack.encoder import PositionalEncoder
-from diet_fairseq.stack.placement import Placement
+from diet_fairseq.transformer import PositionalAttention, StackConfig, layer
+from diet_fairseq.transformer.stack import Stack
 from tests.support.mutants.catching import Patch, instead_of
 
 # --- random positions in training ------------------------------------------------------------
@@ -59,22 +58,22 @@ def random_positions_in_evaluation(original, self, *args, **options):
 
 
 def positions_that_are_never_drawn(patch: Patch) -> None:
-    patch.setattr(Placement, "sampling", lambda self, limit: None)
+    patch.setattr(StackConfig, "build_sampling", lambda self: None)
 
 
 def positions_drawn_anew_in_every_layer(patch: Patch) -> None:
     forward = PositionalAttention.forward
 
-    def redraw(self, query, key, value, key_padding_mask, *rest, **options):
-        layout = key_padding_mask.layout
-        if layout.numbers is not None and self.self_attention:
+    def redraw(self, x, context, *rest, **options):
+        layout = context.layout
+        if layout.numbers is not None and not self.is_cross:
             plain = replace(layout, key_positions=layout.key_numbers)
             drawn = PositionSampling("randomised", 16).draw(plain, len(layout.numbers[1]))
-            key_padding_mask = replace(key_padding_mask, layout=drawn)
-        return forward(self, query, key, value, key_padding_mask, *rest, **options)
+            context = replace(context, layout=drawn)
+        return forward(self, x, context, *rest, **options)
 
     patch.setattr(PositionalAttention, "forward", redraw)
-    patch.setattr(forward_context, "checkpoint", partial(checkpoint, preserve_rng_state=False))
+    patch.setattr(layer, "checkpoint", partial(checkpoint, preserve_rng_state=False))
 
 
 # --- the temperature at inference ------------------------------------------------------------
@@ -101,10 +100,10 @@ def a_division_by_one(original, self):
     return replace(self, q=self.q * 1.0)
 
 
-@instead_of(forward_context, "create_context")
-def a_temperature_in_training(original, stack, *args, **options):
-    context = original(stack, *args, **options)
-    return replace(context, temperature=stack.placement.config.temperature)
+@instead_of(Stack, "create_context")
+def a_temperature_in_training(original, self, *args, **options):
+    context = original(self, *args, **options)
+    return replace(context, temperature=self.stack_config.positions.temperature)
 
 
 def converted_temperature_forgotten(patch: Patch) -> None:

@@ -5,7 +5,7 @@ from weakref import WeakKeyDictionary
 
 from diet_fairseq.positions import rope
 from diet_fairseq.positions.layout import Layout
-from diet_fairseq.positions.rope import Rope, Rotation
+from diet_fairseq.positions.rope import Rope, Rotation, Xpos
 from tests.support.mutants.catching import Patch, instead_of
 
 
@@ -19,9 +19,10 @@ def queries_turned_backwards(original, self, layout, dtype):
     return (cos, -sin), of_keys
 
 
-@instead_of(Rope, "_rotation")
-def keys_that_fade_as_queries(original, self, positions, sign, dtype):
-    return original(self, positions, 1, dtype)
+@instead_of(Xpos, "_compute_rotations")
+def keys_that_fade_as_queries(original, self, layout, dtype):
+    of_queries, _ = original(self, layout, dtype)
+    return of_queries, of_queries
 
 
 @instead_of(Layout, "of_last_keys")
@@ -38,8 +39,8 @@ def gradients_turned_on(patch: Patch) -> None:
 
 
 @instead_of(Rope, "_rotation")
-def angles_in_half_precision(original, self, positions, sign, dtype):
-    return original(self, positions.to(dtype), sign, dtype)
+def angles_in_half_precision(original, self, positions, magnitude, dtype):
+    return original(self, positions.to(dtype), magnitude, dtype)
 
 
 class Forgetful(dict):
@@ -57,4 +58,4 @@ def nothing_that_layers_share(patch: Patch) -> None:
 @instead_of(Rope, "__init__")
 def the_lowest_frequencies_turn(original, self, *args, **options):
     original(self, *args, **options)
-    self.rates = self.rates.flip(1)
+    self.frequencies = self.frequencies[::-1]

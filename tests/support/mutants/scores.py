@@ -21,7 +21,7 @@ from diet_fairseq.positions.scores import Dense, Factors, Offsets
 from diet_fairseq.positions.segments import SegmentScores
 from diet_fairseq.positions.shaw import Shaw
 from diet_fairseq.positions.tupe import TupeA, TupeFree
-from diet_fairseq.stack import attention, decoder, encoder
+from diet_fairseq.transformer import attention, decoder, encoder
 from tests.support.mutants.catching import Mutant, Patch, instead_of, instead_of_scores
 
 
@@ -31,8 +31,8 @@ class ChangedOffsets(Offsets):
 
     change: Callable[[Tensor], Tensor] = lambda scores: scores
 
-    def dense(self):
-        return self.change(super().dense())
+    def dense(self, layout):
+        return self.change(super().dense(layout))
 
 
 # --- the gain --------------------------------------------------------------------------------
@@ -46,7 +46,7 @@ def factors_without_the_gain(original, self, layout):
 
 @instead_of(SegmentScores, "score")
 def segments_without_the_gain(original, self, layout):
-    return Dense(original(self, layout).dense() / self.gain)
+    return Dense(original(self, layout).dense(layout) / self.gain)
 
 
 # --- where tokens stand ----------------------------------------------------------------------
@@ -86,7 +86,7 @@ def offsets_that_count_padding_within(
 @instead_of(OffsetScores, "score")
 def offsets_that_weigh_more_further_on(original, self, layout):
     line = original(self, layout).line
-    return ChangedOffsets(line, layout, change=lambda x: x * (1 + layout.key_positions))
+    return ChangedOffsets(line, change=lambda x: x * (1 + layout.key_positions))
 
 
 def positions_parked_from_one_pass_to_the_next(patch: Patch) -> None:
@@ -196,7 +196,7 @@ def scores_without_gradient(original, *args):
 
 @instead_of(OffsetScores, "score")
 def offsets_with_the_other_sign(original, self, layout):
-    return ChangedOffsets(original(self, layout).line, layout, change=lambda x: x.mT)
+    return ChangedOffsets(original(self, layout).line, change=lambda x: x.mT)
 
 
 @instead_of(shaw, "rows_of_offsets")

@@ -1,0 +1,103 @@
+"""Multi-head attention with position schemes: scale, transform, score, attend.
+
+`PositionScheme` has the equation, and `backends.reference` computes it.
+"""
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ..positions.base import Projections
+from .backends import BACKENDS, AttentionCall
+from .context import Context, Schemes, query_scale, scores_of, transformed
+from .rows import row_scores
+
+# Notation: B sentences, H heads, Tq queries, Tk keys of width d_h.
+
+
+class KeyValueStore(Protocol):
+    """The keys and values of one attention that decoding keeps, (B, H, Tk, d_h) each."""
+
+    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Add those of new tokens, (B, H, new, d_h), and return all."""
+
+    def complete(self) -> tuple[Tensor, Tensor] | None:
+        """Those of the source, which are complete once they are there; None: not there yet."""
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    context: Context,
+    schemes: Schemes,
+    project: Projections,
+    *,
+    dropout: float = 0.0,
+    store: KeyValueStore | None = None,
+    is_static: bool = False,
+    need_weights: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """Attention of queries to keys and values, with the position schemes' terms.
+
+    Args:
+        q: (B, H, Tq, d_h), scaled by `query_scale`
+        k, v: (B, H, new keys, d_h), projected and not yet transformed
+        context: the layout, the shared schemes with their scores, and the backend
+        schemes: those of this attention alone; none: those that layers share
+        project: the attention's own maps of queries and keys
+        dropout: the probability that a weight is dropped
+        store: the keys and values of earlier tokens, to which these are added
+        is_static: k and v are complete, and k was transformed when it was stored
+        need_weights: also return the weights, which the reference computes
+
+    Returns:
+        (B, H, Tq, d_h), and the weights before dropout (B, H, Tq, Tk), or None
+    """
+    name = "reference" if need_weights else context.backend
+    layout = context.layout
+    if is_static:
+        transformed_q, _ = transformed(schemes or context.shared, q, k[:, :, :0], layout)
+    else:
+        transformed_q, k = transformed(schemes or context.shared, q, k, layout)
+        if store is not None:
+            k, v = store.append(k, v)
+    if k.size(2) >= 256 and k.device.type == "cpu":
+        # Many rows that lie a power of 2 apart displace each other in a CPU's caches.
+        k, v = k.contiguous(), v.contiguous()
+    call = create_call(
+        q, transformed_q, k, v, context, schemes, project, backend=name, dropout=dropout
+    )
+    return BACKENDS[name](call)
+
+
+def create_call(
+    q: Tensor,
+    transformed_q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    context: Context,
+    schemes: Schemes,
+    project: Projections,
+    *,
+    backend: str = "reference",
+    dropout: float = 0.0,
+) -> AttentionCall:
+    """The call that a backend computes; arguments as of `attend`, all keys (B, H, Tk, d_h)."""
+    scores = None if schemes else context.scores
+    schemes = schemes or context.shared
+    if scores is None:
+        scores = scores_of(schemes, context.layout, BACKENDS[backend].native_score)
+    scale = query_scale(schemes, q.size(-1))
+    scores += row_scores(schemes, q, k, context.layout, project, scale)
+    return AttentionCall(
+        transformed_q, k, v, scores, schemes, context.layout, dropout, context.temperature
+    )
+
+
+def compute_dtype(device: torch.device, dtype: torch.dtype) -> torch.dtype:
+    """The dtype of products of such tensors: autocast's where it is enabled."""
+    if torch.is_autocast_enabled(device.type):
+        return torch.get_autocast_dtype(device.type)
+    return dtype

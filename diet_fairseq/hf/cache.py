@@ -1,0 +1,57 @@
+"""transformers' caches of keys and values as the decoder's decoding state."""
+
+from typing import Any
+
+from torch import Tensor
+from transformers.cache_utils import EncoderDecoderCache
+
+# Notation: B sentences, H heads, Tk keys, d_h their width.
+
+
+class TransformersCache:
+    """A `transformer.DecodingCache` around a cache of transformers, which reorders it itself.
+
+    Args:
+        cache: dynamic or static; a static one has room for more keys than there are
+        length: the number of target tokens in it
+        new_length: the same after the forward pass
+        source_length: the number of source tokens
+    """
+
+    def __init__(
+        self, cache: EncoderDecoderCache, length: int, new_length: int, source_length: int
+    ) -> None:
+        self.cache, self.length = cache, length
+        self.new_length, self.source_length = new_length, source_length
+        self.source_padding_mask: Tensor | None = None  # of this forward pass
+
+    def store(self, layer: int, is_cross: bool) -> "KeysAndValues":
+        """The keys and values of a layer's self-attention or cross-attention."""
+        return KeysAndValues(self, layer, is_cross)
+
+
+class KeysAndValues:
+    """The keys and values of one attention, (B, H, Tk, d_h) each, as `transformer.KeysAndValues`.
+
+    ``keys`` and ``values`` are those of cross-attention, if it has stored them.
+    """
+
+    def __init__(self, owner: TransformersCache, layer: int, is_cross: bool) -> None:
+        cache: Any = owner.cache
+        self.flags, self.layer, self.is_cross = cache.is_updated, layer, is_cross
+        self.part = cache.cross_attention_cache if is_cross else cache.self_attention_cache
+        self.length = owner.source_length if is_cross else owner.new_length
+        self.keys = self.values = None
+        if is_cross and self.flags.get(layer):
+            stored = self.part.layers[layer]
+            self.keys, self.values = self._without_room(stored.keys, stored.values)
+
+    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Add those of new tokens, (B, H, new, d_h), and return all."""
+        keys, values = self.part.update(keys, values, self.layer)
+        if self.is_cross:
+            self.flags[self.layer] = True
+        return self._without_room(keys, values)
+
+    def _without_room(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        return keys[:, :, : self.length], values[:, :, : self.length]

@@ -1,0 +1,187 @@
+"""Conversion of options between fairseq and transformers' configurations.
+
+Gains, which are in fairseq's state, are part of the configuration.
+"""
+
+from argparse import Namespace
+from typing import Any
+
+from fairseq.modules import LearnedPositionalEmbedding, SinusoidalPositionalEmbedding
+
+from ...config import PositionConfig
+from ...errors import UserError
+from ...models.adapters import PositionalEncoder
+from ...positions.gain import ScoreParameters
+from ...positions.segments import SegmentScores
+from ..configuration import SIZES, DietEncoderConfig, DietTransformerConfig
+from .parameters import SPAN
+
+#: names of activations: fairseq's -> transformers'
+ACTIVATIONS = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_fast": "gelu_new",
+    "gelu_accurate": "gelu_new",
+    "tanh": "tanh",
+    "linear": "linear",
+}
+
+
+def transformer_config(model: Any) -> DietTransformerConfig:
+    encoder, decoder = model.encoder, model.decoder
+    cfg, embeddings = decoder.cfg, decoder.embed_tokens.weight
+    shares_all = embeddings is encoder.embed_tokens.weight
+    shares_output = embeddings is getattr(decoder.output_projection, "weight", None)
+    return DietTransformerConfig(
+        **position_options(model, getattr(model, "args", None), encoder, decoder),
+        **common_options(encoder),
+        **stack_options("encoder", encoder, cfg.encoder),
+        **stack_options("decoder", decoder, cfg.decoder),
+        vocab_size=len(decoder.dictionary),
+        source_vocab_size=None if shares_all else len(encoder.dictionary),
+        max_source_positions=cfg.max_source_positions,
+        max_target_positions=cfg.max_target_positions,
+        share_all_embeddings=shares_all,
+        share_decoder_input_output_embed=shares_output,
+        tie_word_embeddings=shares_all or shares_output,
+        decoder_start_token_id=decoder.dictionary.eos(),
+    )
+
+
+def encoder_config(model: Any, head: str | None = None) -> DietEncoderConfig:
+    stack, args = model.encoder.sentence_encoder, model.args
+    lm_head = getattr(model.encoder, "lm_head", None)
+    labels = {}
+    if head not in (None, SPAN):
+        labels["num_labels"] = model.classification_heads[head].out_proj.out_features
+    return DietEncoderConfig(
+        **position_options(stack, args, stack),
+        **common_options(stack),
+        **stack_options("encoder", stack, stack.cfg.encoder),
+        vocab_size=len(stack.dictionary),
+        embedding_dim=stack.embed_tokens.embedding_dim,
+        max_source_positions=stack.cfg.max_source_positions,
+        pooler=hasattr(model, "pooler"),
+        pooler_activation_fn=activation(args.pooler_activation_fn),
+        pooler_dropout=float(args.pooler_dropout),
+        tie_word_embeddings=lm_head is None or lm_head.weight is stack.embed_tokens.weight,
+        **labels,
+    )
+
+
+def arguments(config: Any) -> Namespace:
+    """fairseq's options of a model with this configuration; its ``arch`` completes them."""
+    names = {target: name for name, target in ACTIVATIONS.items() if name != "gelu_fast"}
+    if config.activation_fn not in names:
+        raise UserError(f"the activation {config.activation_fn} has no counterpart in fairseq")
+    sides = ("encoder", "decoder") if config.is_encoder_decoder else ("encoder",)
+    same = [f"{side}_{size}" for side in sides for size in SIZES]
+    same += ["layernorm_embedding", "dropout", "attention_dropout", "activation_dropout"]
+    family = "transformer"
+    options = {
+        "activation_fn": names[config.activation_fn],
+        "no_scale_embedding": not config.scale_embedding,
+        **{name: value for name, value in vars(config.positions).items() if value is not None},
+    }
+    if config.is_encoder_decoder:
+        same += ["max_source_positions", "max_target_positions"]
+        same += ["share_all_embeddings", "share_decoder_input_output_embed"]
+        options["no_decoder_final_norm"] = not config.decoder_final_norm
+    else:
+        same.append("pooler_dropout")
+        family = "bert" if config.pooler or config.type_vocab_size else "roberta"
+        if config.embedding_dim not in (None, config.encoder_embed_dim):
+            options["embedding_size"] = config.embedding_dim
+        options |= {
+            "max_positions": config.max_source_positions,
+            "tokens_per_sample": config.max_source_positions,
+            "pooler_activation_fn": names[config.pooler_activation_fn],
+            "untie_weights_roberta": not config.tie_word_embeddings,
+        }
+    options |= {name: getattr(config, name) for name in same}
+    return Namespace(arch=f"{family}_{config.position_scheme}", **options)
+
+
+def stock_positions(*stacks: Any) -> Namespace:
+    """The scheme that equals the positions of fairseq's own encoder, or encoder and decoder.
+
+    Our models with that scheme have fairseq's parameters under the same names.
+    """
+    kinds = {
+        type(None): "none",
+        LearnedPositionalEmbedding: "learned",
+        SinusoidalPositionalEmbedding: "sinusoidal",
+    }
+    schemes = [kinds[type(stack.embed_positions)] for stack in stacks]
+    if len(set(schemes)) > 1:
+        raise UserError(
+            f"the model's positions are {' and '.join(schemes)}, which its form in transformers "
+            "lacks: keep it in fairseq"
+        )
+    return Namespace(position_scheme=schemes[0])
+
+
+def position_options(model: Any, args: Any, *stacks: Any) -> dict[str, Any]:
+    """The options of positions in `DietConfig`, with the gains of the parameters."""
+    if not isinstance(stacks[0], PositionalEncoder):
+        args = stock_positions(*stacks)
+    options = {
+        name: value
+        for name, value in vars(PositionConfig.from_args(args)).items()
+        if value is not None
+    }
+    # users set attn_implementation, and fine-tune without random positions
+    for name in ("attention_backend", "position_sampling", "position_sampling_length"):
+        options.pop(name, None)
+    schemes = [
+        [part for part in stack.modules() if isinstance(part, ScoreParameters)] for stack in stacks
+    ]
+    segments = {part.gain for parts in schemes for part in parts if isinstance(part, SegmentScores)}
+    gains = [
+        {part.gain for part in parts if not isinstance(part, SegmentScores)} for parts in schemes
+    ]
+    if len(segments) > 1 or any(len(gains_of_stack) > 1 for gains_of_stack in gains):
+        raise UserError(
+            "the exported model has one gain for all layers, but layers of the checkpoint have "
+            "different gains: keep the model in fairseq"
+        )
+    # the default gain depends on the heads' width, which may differ between encoder and decoder
+    if len(set.union(*gains)) == 1:
+        [options["position_gain"]] = set.union(*gains)
+    return {
+        "position_scheme": options.pop("position_scheme"),
+        "position_options": options,
+        "segment_gain": next(iter(segments), None),
+    }
+
+
+def activation(name: str) -> str:
+    if name not in ACTIVATIONS:
+        raise UserError(
+            f"--activation-fn {name} has no counterpart in transformers: keep the model in fairseq"
+        )
+    return ACTIVATIONS[name]
+
+
+def stack_options(side: str, stack: Any, cfg: Any) -> dict[str, Any]:
+    """The sizes of fairseq's encoder or decoder."""
+    sizes = {name: getattr(cfg, name) for name in SIZES if name != "layers"}
+    sizes |= {"layers": len(stack.layers), "final_norm": stack.layer_norm is not None}
+    return {f"{side}_{name}": value for name, value in sizes.items()}
+
+
+def common_options(stack: Any) -> dict[str, Any]:
+    """The options that encoder and decoder share."""
+    cfg, dictionary = stack.cfg, stack.dictionary
+    return {
+        "activation_fn": activation(cfg.activation_fn),
+        "layernorm_embedding": stack.layernorm_embedding is not None,
+        "scale_embedding": not cfg.no_scale_embedding,
+        "dropout": float(cfg.dropout),
+        "attention_dropout": float(cfg.attention_dropout),
+        "activation_dropout": float(cfg.activation_dropout or cfg.relu_dropout or 0.0),
+        "bos_token_id": dictionary.bos(),
+        "pad_token_id": dictionary.pad(),
+        "eos_token_id": dictionary.eos(),
+        "dtype": "float32",
+    }

@@ -1,0 +1,241 @@
+"""``diet-fairseq import hf``: import of a transformers folder as a fairseq checkpoint."""
+
+import shutil
+from argparse import Namespace
+from dataclasses import replace
+from itertools import zip_longest
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from fairseq import options
+from fairseq.data import Dictionary
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from omegaconf import OmegaConf
+from pydantic import BaseModel
+from safetensors.torch import load_file
+
+from ...checkpoints.configuration import no_larger_than
+from ...checkpoints.plain import quoted, reason, shown
+from ...errors import UserError, as_user_error
+from ...export.folder import atomic_folder, refuse_existing
+from ...files import MAX_VOCABULARY_BYTES, check_regular, read_json, read_json_object
+from ...patches import saving
+from ...translate.model_files import TEXT_OPTIONS_JSON, TextOptions
+from ...translate.model_json import MODEL_JSON, Language, read_model_json
+from ..configuration import DietEncoderConfig, DietTransformerConfig
+from ..tokenizer import FILES
+from .configuration import arguments
+from .parameters import load
+
+#: the checkpoint in the folder that is written
+MODEL = "model.pt"
+
+
+class NewToken(BaseModel, strict=True):
+    """A token that a tokenizer knows besides its vocabulary."""
+
+    content: str
+
+
+class TokenizerConfig(BaseModel, strict=True):
+    """The options of ``tokenizer_config.json`` that fairseq has, and tokens by their ids."""
+
+    source_lang: Language | None = None
+    target_lang: Language | None = None
+    do_lower_case: bool | None = None
+    added_tokens_decoder: dict[str, NewToken] = {}
+
+
+def run(args: Namespace) -> None:
+    refuse_existing(args.out)
+    config = configuration(args.folder)
+    with atomic_folder(args.out) as out:
+        missing_names, unused_names = write(args.folder, out, config, args.out)
+    if missing_names:
+        print(f"not in the folder, so as they are initially: {', '.join(missing_names)}")
+    if unused_names:
+        print(f"left out: {', '.join(unused_names)}")
+    print(f"{args.out / MODEL}: for fairseq, with --user-dir diet_fairseq and the data {args.out}")
+
+
+def configuration(folder: Path) -> Any:
+    """The configuration of one of our models; no code of the folder is run."""
+    path = folder / "config.json"
+    kinds = {kind.model_type: kind for kind in (DietEncoderConfig, DietTransformerConfig)}
+    advice = "give one that `diet-fairseq export hf` wrote, or save_pretrained after it"
+    values = read_json(path, advice=advice)
+    kind = str(values.get("model_type") if isinstance(values, dict) else None)
+    if kind not in kinds:
+        raise UserError(f"{path} is of the model type {shown(kind)}, which is not ours: {advice}")
+    with as_user_error(
+        lambda error: f"{path} is not valid ({' '.join(str(error).split())}): {advice}"
+    ):
+        config = kinds[kind](**values)
+        config.stack("encoder").attention_shape()  # checks the options of positions
+    return config
+
+
+def weights(folder: Path) -> dict[str, Any]:
+    """All tensors of the folder's safetensors."""
+    files = sorted(folder.glob("model*.safetensors"))
+    if not files:
+        raise UserError(
+            f"{folder} holds no model.safetensors: save the model with save_pretrained, which "
+            "writes it (files in pickle's format are not read)"
+        )
+    for file in files:
+        check_regular(file)
+    with as_user_error(
+        lambda error: f"{folder}'s weights are cut off or damaged ({error}): give another"
+    ):
+        return {name: tensor for file in files for name, tensor in load_file(file).items()}
+
+
+def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], list[str]]:
+    """Write the checkpoint, its dictionaries and its subword model to ``out``.
+
+    Args:
+        data: the name that ``out`` will have
+
+    Returns:
+        names of parameters that are missing in the folder, and of those that are not read
+    """
+    tensors = weights(folder)
+    args = arguments(config)
+    args.nsp = "nsp_head.weight" in tensors
+    texts = TokenizerConfig()
+    if (folder / "tokenizer_config.json").exists():
+        texts = read_json_object(
+            folder / "tokenizer_config.json", TokenizerConfig, advice="give another folder"
+        )
+    if config.is_encoder_decoder:  # fairseq needs names, which need not be languages
+        args.source_lang = texts.source_lang or "source"
+        args.target_lang = texts.target_lang or "target"
+    new_tokens = {number: token.content for number, token in texts.added_tokens_decoder.items()}
+    source, target = write_dictionaries(folder, out, config, args, new_tokens)
+    args = complete(args, data, config)
+    task: Any = SimpleNamespace(
+        source_dictionary=source, target_dictionary=target, max_positions=lambda: None
+    )
+    path, advice = folder / "config.json", "give another folder"
+    with (
+        as_user_error(lambda error: f"{path} describes no model ({reason(error)}): {advice}"),
+        no_larger_than(sum(tensor.nbytes for tensor in tensors.values())),
+    ):
+        model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
+    missing_names, unused_names = load(model, config, tensors)
+    body = "" if config.is_encoder_decoder else "encoder.sentence_encoder."
+    if required := next((name for name in missing_names if name.startswith(body)), None):
+        raise UserError(f"{folder}'s weights lack {required}: give one that was saved whole")
+    cfg = convert_namespace_to_omegaconf(args)
+    history: dict[str, Any] = {"criterion_name": "", "optimizer_name": ""}
+    history |= {"lr_scheduler_state": {}, "num_updates": 0}
+    checkpoint = {
+        "args": None,
+        "cfg": OmegaConf.to_container(cfg, resolve=True, enum_to_str=True),
+        "model": model.state_dict(),
+        "optimizer_history": [history],
+        "task_state": {},
+        "extra_state": {"epoch": 1, "train_iterator": {"epoch": 1, "iterations_in_epoch": 0}},
+    }
+    saving.save(checkpoint, str(out / MODEL))
+    if not config.is_encoder_decoder:
+        text = TextOptions(lower=texts.do_lower_case or False, language=texts.source_lang or "en")
+        (out / TEXT_OPTIONS_JSON).write_text(
+            text.model_dump_json(indent=1) + "\n", encoding="utf-8"
+        )
+    elif (folder / MODEL_JSON).is_file():
+        description = read_model_json(folder)
+        subwords = description.subword_model and out / description.subword_model.name
+        replace(
+            description, engine="fairseq", folder=out, checkpoint=out / MODEL, data=out,
+            subword_model=subwords,
+        ).write()  # fmt: skip
+    return missing_names, unused_names
+
+
+def write_dictionaries(
+    folder: Path, out: Path, config: Any, args: Namespace, new_tokens: dict[str, str]
+) -> list[Dictionary]:
+    """Write the dictionaries where fairseq's tasks look for them, and the subword model.
+
+    Args:
+        new_tokens: tokens by their ids, for a vocabulary that has grown in transformers
+
+    Returns:
+        the dictionaries of source and target
+    """
+    source, target, *subwords = (folder / name for name in FILES.values())
+    if not source.is_file():
+        raise UserError(f"{folder} holds no {source.name}, fairseq's dictionary: put it there")
+    is_pair = config.is_encoder_decoder and target.is_file()
+    files = (source, target if is_pair else source)
+    for file in subwords:
+        if file.is_file():
+            shutil.copyfile(file, out / file.name)
+    names = ["dict.txt"]
+    if config.is_encoder_decoder:
+        names = [f"dict.{language}.txt" for language in (args.source_lang, args.target_lang)]
+    sizes = (getattr(config, "source_vocab_size", None) or config.vocab_size, config.vocab_size)
+    dictionaries = []
+    for name, file, size in zip_longest(names, files, sizes):
+        check_regular(file, MAX_VOCABULARY_BYTES)
+        try:
+            dictionary = Dictionary.load(str(file))
+        except Exception as error:
+            raise UserError(f"{file} is no dictionary ({reason(error)}): give another") from error
+        if not config.is_encoder_decoder and size == len(dictionary) + 1:
+            dictionary.add_symbol("<mask>")  # by the task, so that the file stays as it is
+            symbols = []
+        else:
+            symbols = add_symbols(dictionary, size, new_tokens, file)
+        dictionaries.append(dictionary)
+        if name is not None:
+            text = file.read_text(encoding="utf-8")
+            lines = [f"{symbol} 0\n" for symbol in symbols]
+            text += "\n" * (bool(lines) and not text.endswith("\n")) + "".join(lines)
+            (out / name).write_text(text, encoding="utf-8")
+    return dictionaries
+
+
+def add_symbols(
+    dictionary: Dictionary, size: int, new_tokens: dict[str, str], file: Path
+) -> list[str]:
+    """Add the tokens of a vocabulary that has grown in transformers, in the order of their ids.
+
+    Ids without a token, which pad a vocabulary to a multiple, get names as by fairseq.
+
+    Returns:
+        the new symbols
+
+    Raises:
+        UserError: the dictionary has more symbols than the vocabulary, or a token can't be a symbol
+    """
+    if size < len(dictionary):
+        raise UserError(
+            f"{file} has {len(dictionary):,} symbols, but config.json has vocab_size {size:,}: the "
+            "folder's files don't belong together"
+        )
+    symbols = []
+    for number in range(len(dictionary), size):
+        symbol = new_tokens.get(str(number), f"madeupword{number:04}")
+        if symbol in dictionary or symbol.split() != [symbol]:
+            raise UserError(
+                f"the token {quoted(symbol)} of tokenizer_config.json can't be a new symbol of "
+                f"{file}: it must not be in it, nor contain white space; rename it"
+            )
+        dictionary.add_symbol(symbol)
+        symbols.append(symbol)
+    return symbols
+
+
+def complete(args: Namespace, data: Path, config: Any) -> Namespace:
+    """All options of fairseq-train: its defaults, replaced by ``args``."""
+    task = "translation" if config.is_encoder_decoder else "masked_lm"
+    words = [str(data), "--task", task, "--arch", args.arch]
+    full = options.parse_args_and_arch(options.get_training_parser(default_task=task), words)
+    ARCH_CONFIG_REGISTRY[args.arch](args)  # adds the options that follow from sizes
+    vars(full).update(vars(args))
+    return full

@@ -1,0 +1,232 @@
+"""``diet-fairseq export hf``: export of a checkpoint to Hugging Face transformers."""
+
+from argparse import Namespace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors.torch import save
+from torch import Tensor
+from transformers import GenerationConfig
+
+from ...errors import UserError
+from ...export.folder import atomic_folder, refuse_existing
+from ...translate.loading import LoadedModel, load_transformer
+from ...translate.model_files import ModelOptions, dictionary_paths
+from ..encoders import (
+    DietEncoderModel,
+    DietForMaskedLM,
+    DietForQuestionAnswering,
+    DietForSequenceClassification,
+)
+from ..tokenizer import FILES, DietEncoderTokenizer, DietTokenizer
+from ..transformer import DietForConditionalGeneration
+from .configuration import encoder_config, transformer_config
+from .parameters import SPAN, VERSION, names_of, renamed
+
+AUTO_CLASSES = {
+    "DietForConditionalGeneration": "AutoModelForSeq2SeqLM",
+    "DietForMaskedLM": "AutoModelForMaskedLM",
+    "DietForSequenceClassification": "AutoModelForSequenceClassification",
+    "DietForQuestionAnswering": "AutoModelForQuestionAnswering",
+    "DietEncoderModel": "AutoModel",
+}
+#: largest difference of outputs, which comes from the order of sums
+TOLERANCE = 1e-3
+#: the model card
+USAGE = """---
+library_name: transformers
+---
+
+```python
+import diet_fairseq.hf  # registers the model with the Auto classes
+from transformers import {auto}, AutoTokenizer
+
+model = {auto}.from_pretrained("{name}")
+tokenizer = AutoTokenizer.from_pretrained("{name}")
+```
+"""
+
+
+def run(args: Namespace) -> None:
+    refuse_existing(args.out)
+    loaded = load_transformer(args.checkpoint, ModelOptions.from_args(args))
+    converted = convert(loaded.model, head_of(loaded.model, loaded.task))
+    model = converted.model
+    with atomic_folder(args.out) as new:
+        if len(loaded.labels) == model.config.num_labels > 1:
+            model.config.id2label = dict(enumerate(loaded.labels))
+            model.config.label2id = {name: n for n, name in enumerate(loaded.labels)}
+        model.config.architectures = [type(model).__name__]
+        model.config.save_pretrained(new)
+        weights = save(converted.tensors, metadata={"format": "pt"})
+        (new / "model.safetensors").write_bytes(weights)
+        write_tokenizer(new, loaded, model.config)
+        usage = USAGE.format(name=args.out.name, auto=AUTO_CLASSES[type(model).__name__])
+        (new / "README.md").write_text(usage, encoding="utf-8")
+        if not loaded.is_encoder:
+            generation_config(model).save_pretrained(new)
+            loaded.write_model_json("transformers", new)
+    print(f"{args.out}: {type(model).__name__}, {model.num_parameters():,} parameters")
+
+
+def head_of(model: Any, task: Any) -> str | None:
+    """The classification head of a fine-tuned encoder; of several, the one trained last."""
+    heads = list(getattr(model, "classification_heads", {}))
+    name = getattr(task.cfg, "classification_head_name", None)
+    return name if name in heads else next(iter(heads), None)
+
+
+def generation_config(model: Any) -> Any:
+    """The defaults of fairseq-generate as transformers' ``GenerationConfig``.
+
+    The beam is 5. Outputs have 1 to 200 words, or as many as the decoder has positions, without
+    padding.
+    """
+    config = model.config
+    return GenerationConfig(
+        bos_token_id=config.bos_token_id,
+        eos_token_id=config.eos_token_id,
+        pad_token_id=config.pad_token_id,
+        decoder_start_token_id=config.decoder_start_token_id,
+        num_beams=5,
+        early_stopping=True,
+        max_new_tokens=min(201, model.get_decoder().limit.positions),
+        min_new_tokens=1,
+        suppress_tokens=[config.pad_token_id],
+    )
+
+
+def write_tokenizer(folder: Path, loaded: LoadedModel, config: Any) -> None:
+    """Write the tokenizer, or the dictionaries alone for a vocabulary of words."""
+    description, task = loaded.description, loaded.task
+    source, target = task.source_dictionary, task.target_dictionary
+    if description.subword_model is None:  # `diet-fairseq import hf` needs the dictionaries
+        source.save(str(folder / FILES["vocab_file"]))
+        if target != source:
+            target.save(str(folder / FILES["target_vocab_file"]))
+        return
+    files = [str(file) for file in dictionary_paths(description)]
+    kind = "sentencepiece_file" if description.subwords == "sentencepiece" else "codes_file"
+    tokenizer_class: Any = DietEncoderTokenizer if loaded.is_encoder else DietTokenizer
+    tokenizer = tokenizer_class(
+        vocab_file=files[0],
+        target_vocab_file=None if target == source else files[-1],
+        **{kind: str(description.subword_model)},
+        moses=description.preprocessing == "moses",
+        do_lower_case=description.lower,
+        source_lang=description.languages[0],
+        target_lang=description.languages[1],
+        mask_token="<mask>" if "<mask>" in source.indices else None,
+        model_max_length=config.max_source_positions,
+        segments=bool(getattr(config, "type_vocab_size", 0)),
+    )
+    tokenizer.save_pretrained(folder)
+
+
+class ConvertedModel(NamedTuple):
+    """A model in transformers, in eval mode, and the content of its file of weights.
+
+    The file also has the parameters of further heads, which the model doesn't read.
+    """
+
+    model: Any
+    tensors: dict[str, Tensor]
+
+
+def convert(model: Any, head: str | None = None) -> ConvertedModel:
+    """Convert fairseq's model with the classification head called ``head``.
+
+    Raises:
+        UserError: transformers' form of the model lacks one of its options
+    """
+    is_encoder = not hasattr(model, "decoder")
+    config = encoder_config(model, head) if is_encoder else transformer_config(model)
+    names = names_of(config, head)
+    state = {
+        renamed(name, names): tensor
+        for name, tensor in model.state_dict().items()
+        if not name.endswith((VERSION, ".gain"))
+    }
+    kind: Any = DietForMaskedLM
+    if not is_encoder:
+        kind = DietForConditionalGeneration
+    elif head:
+        kind = DietForQuestionAnswering if head == SPAN else DietForSequenceClassification
+    elif "lm_head.decoder.bias" not in state:  # an ELECTRA
+        kind = DietEncoderModel
+        state = {
+            name.removeprefix("model."): tensor
+            for name, tensor in state.items()
+            if not name.startswith(("generator.", "discriminator_head."))
+        }
+    converted = kind(config).eval()
+    names_read = converted.state_dict().keys()
+    unused_names = [name for name in state if name not in names_read]
+    unmatched = [name for name in unused_names if not is_encoder or name.startswith("model.")]
+    unmatched += [name for name in names_read if name not in state]
+    if unmatched:
+        rest = f" and {len(unmatched) - 1} more" if len(unmatched) > 1 else ""
+        raise UserError(
+            f"the model has options that its form in transformers lacks ({unmatched[0]}{rest}): "
+            "keep it in fairseq"
+        )
+    converted.load_state_dict({name: state[name] for name in names_read})
+    check_same(model, converted, head)
+    tied = state.get("model.embed_tokens.weight", torch.empty(0)).data_ptr()
+    heads = {name: state[name] for name in unused_names if state[name].data_ptr() != tied}
+    copies = converted.all_tied_weights_keys
+    tensors = {**converted.state_dict(), **heads}
+    return ConvertedModel(
+        converted, {name: x.contiguous() for name, x in tensors.items() if name not in copies}
+    )
+
+
+@torch.no_grad()
+def check_same(model: Any, converted: Any, head: str | None = None) -> None:
+    """Compare the outputs on random sentences: logits, or the features of a model without a head.
+
+    Raises:
+        UserError: their outputs differ by more than `TOLERANCE`
+    """
+    model.eval()
+    config = converted.config
+    draw = torch.Generator().manual_seed(1)
+    longest = min(config.max_source_positions, 24)
+
+    def sentences(vocabulary: int, longest: int) -> Tensor:
+        tokens = torch.randint(4, max(vocabulary, 5), (2, longest), generator=draw) % vocabulary
+        tokens[:, -1] = config.eos_token_id
+        tokens[1, longest // 2 :] = config.pad_token_id
+        return tokens
+
+    sources = sentences(converted.get_input_embeddings().num_embeddings, longest)
+    real = sources != config.pad_token_id
+    if config.is_encoder_decoder:
+        targets = sentences(config.vocab_size, min(config.max_target_positions, 17))
+        expected = model(sources, real.sum(1), targets)[0]
+        actual = converted(input_ids=sources, decoder_input_ids=targets).logits
+        real = targets != config.pad_token_id
+    else:
+        segments = (torch.arange(longest) >= longest // 3).long().expand_as(sources)
+        segments = segments.clamp(max=max(config.type_vocab_size - 1, 0))
+        out = converted(sources, token_type_ids=segments)
+        if head == SPAN:  # which reads every token
+            features = model(sources, features_only=True, segments=segments)[0]  # (B, T, d)
+            span = model.classification_heads[head]
+            expected = span.out_proj(span.activation_fn(span.dense(features)))  # (B, T, 2)
+            actual = torch.stack([out.start_logits, out.end_logits], -1)
+        elif head is not None:
+            expected = model(sources, segments=segments, classification_head_name=head)[0]
+            actual, real = out.logits, torch.ones(2, dtype=torch.bool)
+        else:
+            is_headless = isinstance(converted, DietEncoderModel)
+            expected = model(sources, features_only=is_headless, segments=segments)[0]
+            actual = out.last_hidden_state if is_headless else out.logits
+    difference = float((actual[real] - expected[real]).abs().max())
+    if not difference <= TOLERANCE * max(1.0, float(expected[real].abs().max())):
+        raise UserError(
+            f"the exported model does not reproduce the checkpoint (outputs differ by "
+            f"{difference:.2g}): it uses an option that the transformers version lacks; keep it in "
+            "fairseq"
+        )

@@ -1,0 +1,193 @@
+"""The package's encoder and decoder as models of transformers."""
+
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers import initialization as init
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from ..attention.backends import BACKENDS, AttentionCall
+from ..attention.backends.call import Backend
+from ..attention.backends.choice import UNFUSED
+from ..attention.backends.reference import attention_bias
+from ..attention.compressed import Compression
+from ..positions import PositionScheme
+from ..positions.base import KINDS
+from ..positions.gain import ScoreParameters
+from ..transformer.embedding import SinusoidalPositions
+from ..transformer.stack import Stack
+from .configuration import CACHE, DietConfig
+
+# Notation: B sentences, T tokens, d model dimension.
+
+#: parameters of other heads, which a file of weights may hold and a model ignores
+OTHER_HEADS = (
+    r"^(lm_head|classifier|classification_heads|qa_outputs|nsp_head|discriminator_head|generator)\."
+)
+
+
+class DietPreTrainedModel(PreTrainedModel):
+    """Base class of all our models."""
+
+    config: DietConfig
+    config_class: Any = DietConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _skip_keys_device_placement = [CACHE]  # noqa: RUF012
+    _supports_sdpa = True
+    _supports_attention_backend = True
+    # neither accepts an attention bias
+    _supports_flash_attn = False
+    _supports_flex_attn = False
+    _keys_to_ignore_on_load_unexpected = [OTHER_HEADS]  # noqa: RUF012
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """The state without gains, which are in the configuration.
+
+        The state of a module around the model has them, as that module loads it by itself.
+        """
+        state = super().state_dict(*args, **kwargs)
+        if kwargs.get("destination") is None:
+            for name in [name for name in state if name.endswith(".gain")]:
+                del state[name]
+        return state
+
+    def load_state_dict(self, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+        """Load a state with the model's gains: a scheme reads a state without gain as gain 1."""
+        gains = {
+            f"{name}.gain": torch.tensor(module.gain, dtype=torch.float64)
+            for name, module in self.named_modules()
+            if isinstance(module, ScoreParameters)
+        }
+        return super().load_state_dict({**state_dict, **gains}, *args, **kwargs)
+
+    def _init_weights(self, module: nn.Module) -> None:
+        if isinstance(module, Compression):
+            init.copy_(module.weight, module.initial())
+        elif isinstance(module, SinusoidalPositions):
+            init.copy_(module.weights, module.initial())
+        elif isinstance(module, PositionScheme):
+            # those of a new scheme of the same kind, which may be a part of another
+            shape = module.shape
+            stack = self.config.stack("decoder" if shape.causal or shape.cross else "encoder")
+            schemes = nn.ModuleDict(stack.build_schemes(shape.cross, shape.layer))
+            new = next(part for part in schemes.modules() if type(part) is type(module))
+            for name, parameter in module.named_parameters():
+                init.copy_(parameter, new.get_parameter(name))
+            for name, buffer in module.named_buffers():
+                init.copy_(buffer, new.get_buffer(name))
+        else:
+            super()._init_weights(module)
+
+
+class DietStack(Stack, DietPreTrainedModel):
+    """What transformers asks of an encoder or a decoder of `diet_fairseq.transformer`."""
+
+    def __init__(self, config: DietConfig, side: str, vocabulary: int) -> None:
+        DietPreTrainedModel.__init__(self, config)
+        stack, width = config.stack(side), config.embedding_dim
+        if width is None or side == "decoder":
+            width = stack.embed_dim
+        super().__init__(stack, nn.Embedding(vocabulary, width, stack.padding))
+
+    @property
+    def attention_backend(self) -> str:
+        """The backend that ``attn_implementation`` names.
+
+        "eager" is the reference, and "sdpa", transformers' default, the quickest one.
+        """
+        name = self.config._attn_implementation
+        if name == "eager":
+            return "reference"
+        return super().attention_backend if name == "sdpa" else registered_backend(name)
+
+    @property
+    def gradient_checkpointing(self) -> bool:
+        """Whether layers keep only their input for the backward pass; transformers sets it."""
+        return any(layer.checkpoint_activations for layer in self.layers)
+
+    @gradient_checkpointing.setter
+    def gradient_checkpointing(self, is_enabled: bool) -> None:
+        for layer in self.layers:
+            layer.checkpoint_activations = is_enabled  # type: ignore[assignment]
+
+    def padding_mask(
+        self, attention_mask: Tensor | None, tokens: Tensor | None, embeddings: Tensor | None
+    ) -> Tensor:
+        """(B, T) bool, True at padding, from the mask or, without it, from the tokens.
+
+        Raises:
+            ValueError: there are tokens (B, T) and embeddings (B, T, d), or neither
+        """
+        if tokens is not None and embeddings is not None:
+            raise ValueError("input_ids and inputs_embeds are two inputs: give one of them")
+        if attention_mask is not None:
+            return attention_mask == 0
+        if tokens is not None:
+            return tokens == self.padding_idx
+        if embeddings is None:
+            raise ValueError("give input_ids or inputs_embeds")
+        return torch.zeros(embeddings.shape[:2], dtype=torch.bool, device=embeddings.device)
+
+    def requests(self, options: dict[str, Any]) -> tuple[Any, Any]:
+        """``output_hidden_states`` and ``output_attentions`` of a call, or of the configuration.
+
+        Raises:
+            ValueError: there are positions of tokens among the call's keyword arguments
+        """
+        for name in ("position_ids", "decoder_position_ids"):
+            if options.get(name) is not None:
+                raise ValueError(
+                    f"{name} is not supported, because positions count the tokens that "
+                    "attention_mask does not hide: leave it out"
+                )
+        states, weights = "output_hidden_states", "output_attentions"
+        return options.get(states, getattr(self.config, states, False)), options.get(
+            weights, getattr(self.config, weights, False)
+        )
+
+
+def selected_states(states: list[Tensor], features: Tensor, selection: Any) -> Any:
+    """The tuple of hidden states in a model's output, of which the last are its features, or None.
+
+    Args:
+        states: (B, T, d) each, the input of the first layer and every layer's output
+        features: (B, T, d)
+        selection: ``output_hidden_states``: whether all are wanted, or the index or indices of
+            some; None takes the place of the others
+    """
+    if not selection:
+        return None
+    states, number = [*states[:-1], features], len(states)
+    if selection is True:
+        return tuple(states)
+    indices = [selection] if isinstance(selection, int) else selection
+    wanted = {index % number for index in indices if -number <= index < number}
+    return tuple(state if index in wanted else None for index, state in enumerate(states))
+
+
+def registered_backend(name: str) -> str:
+    """Add an attention function that is registered with transformers to `BACKENDS`; its key there.
+
+    The function gets `attention_bias`, one tensor for positions, segments and masks, as its mask,
+    so it can't leave a part of it out. Schemes with terms that no mask can hold don't use it.
+    """
+    key = f"transformers:{name}"
+    BACKENDS.setdefault(key, Backend(partial(call_registered, name), serves=KINDS - UNFUSED))
+    return key
+
+
+def call_registered(name: str, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
+    """`Backend.compute` by the attention function of this name."""
+    call = call.at_temperature()
+    bias = attention_bias(call)
+    # the mask is complete: a function must not add a causal one
+    module = SimpleNamespace(is_causal=False, training=call.dropout > 0)
+    out, weights = ALL_ATTENTION_FUNCTIONS[name](
+        module, call.q, call.k, call.v, bias, dropout=call.dropout, scaling=1.0
+    )
+    return out.transpose(1, 2), weights

@@ -1,0 +1,141 @@
+"""The report on models side by side: a self-contained HTML page, its pictures and its tables."""
+
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import jinja2
+import torch
+from matplotlib.figure import Figure
+
+from ..translate.loading import LoadedModel
+from ..version import __version__
+from . import figures, tables
+from .scores import ModelScores, PositionScore
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """A model, a description of the text that it read, and its scores."""
+
+    model: LoadedModel
+    text: str
+    scores: ModelScores
+
+
+@dataclass(frozen=True)
+class Item:
+    """A picture or a table, with its caption.
+
+    Attributes:
+        picture: a PNG as a data: address
+        rows: the rows of a table, by column
+    """
+
+    caption: str
+    picture: str = ""
+    rows: list[tables.Row] = field(default_factory=list)
+
+    @property
+    def columns(self) -> list[str]:
+        return list(dict.fromkeys(column for row in self.rows for column in row))
+
+
+def write(analyses: Sequence[Analysis], folder: Path) -> None:
+    """Write all files."""
+    limit = figures.colour_limit([analysis.scores for analysis in analyses])
+    columns = []
+    for number, analysis in enumerate(analyses, 1):
+        prefix = f"{number}-" if len(analyses) > 1 else ""
+        with figures.style():
+            columns.append(draw(analysis, limit, folder, prefix))
+    html = render(
+        " and ".join(str(analysis.model.path) for analysis in analyses),
+        [
+            (str(analysis.model.path), model_facts(analysis.model) | {"text": analysis.text})
+            for analysis in analyses
+        ],
+        {section: [column[section] for column in columns] for section in columns[0]},
+    )
+    (folder / "index.html").write_text(html, encoding="utf-8")
+
+
+def model_facts(model: LoadedModel) -> dict[str, str]:
+    """The model's description at the top of the page."""
+    parameters = sum(parameter.numel() for parameter in model.model.parameters())
+    return {
+        "architecture": getattr(model.config.model, "arch", None) or "not named",
+        "positions": model.scheme,
+        "parameters": f"{parameters:,}",
+        "updates": f"{model.updates:,}",
+    }
+
+
+def draw(analysis: Analysis, limit: float, folder: Path, prefix: str) -> dict[str, list[Item]]:
+    """Write one model's pictures and tables, and return those of each of the page's sections."""
+    scores = analysis.scores
+    rows = {
+        "heads": tables.heads(scores),
+        "text": list(tables.logits(scores)),
+        "offsets": list(tables.offsets(scores)),
+        "scores": list(tables.matrices(scores)),
+    }
+    for name, table in rows.items():
+        tables.write_csv(folder / f"{prefix}{name}.csv", table)
+
+    def picture(name: str, figure: Figure, caption: str) -> Item:
+        png = figures.png(figure)
+        (folder / f"{prefix}{name}.png").write_bytes(png)
+        return Item(caption, f"data:image/png;base64,{b64encode(png).decode()}")
+
+    def by_place(
+        name: str, figure: Callable[..., Figure], scores: Sequence[PositionScore]
+    ) -> list[Item]:
+        groups: dict[str, list[PositionScore]] = {}
+        for score in scores:
+            groups.setdefault(score.place, []).append(score)
+        return [
+            picture(f"{name}-{place}".replace("'", "").replace(" ", "-"), figure(group), place)
+            for place, group in groups.items()
+        ]
+
+    heat_maps = partial(figures.heat_maps, limit=limit)
+    with_offsets = [score for score in scores.positions if score.has_offsets]
+    heads = Item("all heads with a position score", rows=rows["heads"])
+    return {
+        "positions": by_place("positions", heat_maps, scores.positions),
+        "offsets": by_place("offsets", figures.offset_curves, with_offsets),
+        "heads": [heads] if heads.rows else [],
+        "segments": by_place("segments", heat_maps, scores.segments),
+        "ranks": [
+            picture("ranks", figures.spectra(scores), f"text: {analysis.text}"),
+            Item("attention logits", rows=rows["text"]),
+        ],
+        "cosines": [
+            picture(f"cosines-{stack}", figures.cosines(embeddings), stack)
+            for stack, embeddings in scores.embeddings.items()
+        ],
+    }
+
+
+def render(
+    title: str,
+    models: Sequence[tuple[str, dict[str, str]]],
+    sections: dict[str, list[list[Item]]],
+) -> str:
+    """The page as HTML, with all text escaped.
+
+    Args:
+        models: name and facts of each model
+        sections: the items of each model, by section
+    """
+    loader = jinja2.FileSystemLoader(Path(__file__).parent)
+    environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True)
+    return environment.get_template("page.html").render(
+        title=title,
+        models=models,
+        sections=sections,
+        versions=f"diet_fairseq {__version__}, PyTorch {torch.__version__}",
+    )

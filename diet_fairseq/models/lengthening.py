@@ -1,0 +1,95 @@
+"""A model with more positions than the checkpoint that it starts from: its tables are continued.
+
+A table goes on with its rows from position 1 again, and again, in every table of the model alike.
+So all scores within the checkpoint's length stay as they are, bit for bit, and two new positions
+that are neighbours have the score of two old ones: a head that looks at the next token still does.
+Position 0 is left out, as it has learned what begins a text ([CLS]). The price is that a score also
+repeats at the period, and that it is wrong where one copy ends and the next begins: training goes
+on from there. Interpolated rows would change every score, and make each head's steps as much longer
+as the table (results/lengths/lengthened-rows.csv).
+
+A table of offsets gets copies of its outer rows, which stood for all offsets beyond it: no score
+changes.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+logger = logging.getLogger(__name__)
+
+
+def lengthen(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The checkpoint's parameters, with its tables as long as the model's.
+
+    A table of positions that is as long, or longer, is taken as it is; a table of offsets that
+    reaches further loses its outer rows.
+    """
+    model_state, parameters = model.state_dict(), dict(checkpoint)
+    lengths: dict[str, None] = {}  # in their order, each once
+    reaches: dict[str, None] = {}  # likewise
+    for name, axes, first in tables(model):
+        table = parameters.get(name)
+        if table is None or table.dim() != model_state[name].dim():
+            continue
+        for axis in axes:
+            old, new = table.size(axis) - first, model_state[name].size(axis) - first
+            if 1 <= old < new:
+                parameters[name] = table = continue_table(table, new - old, axis, first)
+                lengths[f"{old:,} to {new:,}"] = None
+    for name, axis in offset_tables(model):
+        table = parameters.get(name)
+        if table is None or table.dim() != model_state[name].dim() or table.size(axis) % 2 == 0:
+            continue
+        old, new = table.size(axis) // 2, model_state[name].size(axis) // 2
+        if old != new:
+            parameters[name] = change_reach(table, new, axis)
+            reaches[f"{old:,} to {new:,}"] = None
+    for changes, message in (
+        (reaches, "tables of offsets change their reach from %s: outer rows are repeated, or left"
+         " out"),
+        (lengths, "tables of positions are lengthened from %s: each goes on with its rows from"
+         " position 1 again"),
+    ):  # fmt: skip
+        if changes:
+            logger.info(message, " and from ".join(changes))
+    return parameters
+
+
+def tables(model: nn.Module) -> Iterator[tuple[str, tuple[int, ...], int]]:
+    """A model's parameters by position: their names, axes, and the row of position 0."""
+    for name, module, axes in _listed_parameters(model, "tables"):
+        yield name, axes, getattr(module, "first_row", 0)
+
+
+def offset_tables(model: nn.Module) -> Iterator[tuple[str, int]]:
+    """A model's parameters by offset: their names, and the axis that counts offsets."""
+    for name, _, axis in _listed_parameters(model, "offset_tables"):
+        yield name, axis
+
+
+def _listed_parameters(model: nn.Module, attribute: str) -> Iterator[tuple[str, nn.Module, Any]]:
+    """Names of the parameters that modules list in an attribute, the module, and the entry."""
+    names = model.state_dict().keys()
+    for place, module in model.named_modules():
+        for parameter, entry in getattr(module, attribute, {}).items():
+            if f"{place}.{parameter}" in names:  # the schemes of cross-attention have more
+                yield f"{place}.{parameter}", module, entry
+
+
+def change_reach(table: Tensor, reach: int, axis: int) -> Tensor:
+    """The table with rows for the offsets from -reach to reach, those beyond it its outer ones."""
+    outermost = table.size(axis) // 2
+    offsets = torch.arange(-reach, reach + 1, device=table.device)
+    return table.index_select(axis, offsets.clamp(-outermost, outermost) + outermost)
+
+
+def continue_table(table: Tensor, count: int, axis: int, first: int) -> Tensor:
+    """The table with ``count`` more positions along the axis; position 0 has row ``first``."""
+    positions = table.size(axis) - first
+    start = min(1, positions - 1)  # 0 in a table of one position
+    rows = first + start + torch.arange(count, device=table.device) % (positions - start)
+    return torch.cat([table, table.index_select(axis, rows)], axis)

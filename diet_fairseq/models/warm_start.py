@@ -1,0 +1,246 @@
+"""``--finetune-from-model`` across position schemes: parameters that fit are loaded."""
+
+import logging
+import re
+from argparse import Namespace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..attention.context import score_terms, without_none
+from ..config import PositionConfig
+from ..errors import UserError
+from ..positions import PositionScheme
+from ..positions.description import Description, describe, differences, from_text, to_text
+from ..positions.gain import ScoreParameters
+from ..transformer import PositionalAttention
+from .lengthening import lengthen
+
+logger = logging.getLogger(__name__)
+
+POSITIONS = {"positions", "cross_positions"}
+#: modules of cross-attention: their positions are those of another scheme
+CROSS = {"cross_positions", "encoder_attn"}
+COMPRESSION = {"compress_k", "compress_v", "compress_layer"}
+#: the end of the name of a scheme's `PositionScheme.score_terms`
+TERMS = "positions.terms"
+#: parts in which a model may differ from the one that it starts from
+DIFFERENT = {"segments", "embed_positions", "embed_segments", "pooler", "nsp_head"}
+DIFFERENT |= POSITIONS | COMPRESSION
+#: the option of a checkpoint's configuration that has the `Description` of its positions, and the
+#: entry of its parameters that carries it
+DESCRIPTION = "position_description"
+
+#: the model that is `loading`, and whether it starts from another one
+_loading: ContextVar[tuple[Any, bool]] = ContextVar("_loading", default=(None, False))
+
+
+class WarmStart:
+    """A model that may start from a checkpoint of one with other positions."""
+
+    def load_state_dict(self: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+        """As fairseq's; with ``--finetune-from-model`` the other model may have other positions."""
+        if starts(self):
+            self.upgrade_state_dict(state_dict)
+            description = from_text(state_dict.pop(DESCRIPTION, None))
+            if description is not None:  # otherwise names and shapes alone tell
+                new = describe(PositionConfig.from_args(self.args))
+                state_dict = drop_incomparable(state_dict, description, new)
+            state_dict = adapt(self, lengthen(self, state_dict), description)
+        fairseq_model: Any = super()
+        return fairseq_model.load_state_dict(state_dict, *args, **kwargs)
+
+
+@contextmanager
+def loading(model: Any, starts: bool = True) -> Iterator[None]:
+    """A context in which the model loads a checkpoint: to start from it, or to resume.
+
+    One that starts may load other positions. The option stays in the checkpoints that follow,
+    whose own parameters must all be there.
+    """
+    token = _loading.set((model, starts))
+    try:
+        yield
+    finally:
+        _loading.reset(token)
+
+
+def starts(model: Any) -> bool:
+    """Whether the model is `loading` a checkpoint to start from it."""
+    loaded, is_start = _loading.get()
+    return is_start and loaded is model
+
+
+def drop_incomparable(
+    checkpoint: Mapping[str, Tensor], old: Description, new: Description
+) -> Mapping[str, Tensor]:
+    """The checkpoint without parameters of positions that would mean something else."""
+    if old.get("input") != new["input"]:
+        logger.warning(
+            "the checkpoint has --position-input %s, this model %s: it starts without the positions"
+            " that the checkpoint has at the input", old.get("input"), new["input"],
+        )  # fmt: skip
+    reasons = differences(old, new)
+    if not reasons or not any(map(_kind, checkpoint)):
+        return checkpoint
+    logger.warning(
+        "the checkpoint's positions are not taken, as they mean something else: they have %s; to go"
+        " on with them, give the options that they were trained with", ", ".join(reasons),
+    )  # fmt: skip
+    return {name: tensor for name, tensor in checkpoint.items() if _kind(name) is None}
+
+
+def adapt(
+    model: nn.Module, checkpoint: Mapping[str, Tensor], description: Description | None = None
+) -> dict[str, Tensor]:
+    """The checkpoint's parameters as this model's.
+
+    Missing parameters of positions and segments start at zero (`PositionScheme.zero`). Queries, of
+    words and of TUPE's positions, are rescaled where another number of terms shares their scale
+    (`PositionScheme.score_terms`): the new model computes what the old one did, without those of
+    its positions that are left out.
+
+    If nothing differs, a shape differs, or anything beyond positions, segments and what reads them,
+    the checkpoint is returned as it is, and PyTorch's strict load decides.
+    """
+    model_state = model.state_dict()
+    # the number of terms is the model's own
+    parameters = {name: x for name, x in checkpoint.items() if not name.endswith(TERMS)}
+    parameters = with_gains(model, parameters)
+    taken = {name: tensor for name, tensor in parameters.items() if name in model_state}
+    # another scheme's gain is left out with its parameters
+    kinds = {_kind(name) for name in taken if not name.endswith(".gain")}
+    taken = {name: tensor for name, tensor in taken.items() if _kind(name) in kinds}
+    missing = [name for name in model_state if name not in taken and not name.endswith(TERMS)]
+    unexpected = [name for name in parameters if name not in taken]
+    differing = [_parts(name) for name in missing + unexpected]
+    scales = scales_of(model, checkpoint, description)
+    partial_schemes = {_kind(name) for name in taken} & {_kind(name) for name in missing} - {None}
+    compresses = any(_parts(name) & COMPRESSION for name in taken)
+    if (
+        not (differing or any(scale != 1 for scale in scales.values()))
+        or partial_schemes
+        or any(model_state[name].shape != tensor.shape for name, tensor in taken.items())
+        or not all(parts & DIFFERENT for parts in differing)
+        or (compresses and any(parts & COMPRESSION for parts in differing))
+    ):
+        return dict(checkpoint)
+
+    for name, module in model.named_modules():
+        if not any(parameter.startswith(f"{name}.") for parameter in missing):
+            continue
+        if isinstance(module, PositionScheme):
+            module.zero()
+        elif name.endswith(("embed_segments", "embed_positions")):
+            for parameter in module.parameters():
+                nn.init.zeros_(parameter)
+    adapted = {**model.state_dict(), **taken}
+    for name, scale in scales.items():
+        if name in taken:
+            adapted[name] = adapted[name] * scale
+    logger.info("starts from another model, of which %d parameters are taken", len(taken))
+    for label, names in (("new here", missing), ("not taken", unexpected)):
+        if names:
+            without_layers = dict.fromkeys(re.sub(r"\.\d+\.", ".*.", name) for name in names)
+            logger.info("%s: %s", label, ", ".join(without_layers))
+    return adapted
+
+
+def scales_of(
+    model: nn.Module, checkpoint: Mapping[str, Tensor], description: Description | None
+) -> dict[str, float]:
+    """Parameter names of queries -> the factor that keeps the scores as they are.
+
+    A score is divided by the root of the number of terms that share its scale, in the checkpoint
+    and in the model.
+    """
+    old = terms_of(checkpoint) if description is None else description["score_terms"]
+    crosses = any(_kind(name) == "cross" for name in checkpoint)
+    scales: dict[str, float] = {}
+    modules = dict(model.named_modules())
+    for name, module in modules.items():
+        if not isinstance(module, PositionalAttention):
+            continue
+        cross = module.is_cross
+        shared = modules.get(f"{name.split('.layers.')[0]}.{'cross_' if cross else ''}positions")
+        shared = shared if isinstance(shared, PositionScheme) else None
+        schemes = without_none(getattr(module, "positions", None) or shared)
+        scale = (score_terms(schemes) / (old if crosses or not cross else 1)) ** 0.5
+        queries = [f"{name}.q_proj"]
+        for place, part in modules.items():
+            if part in schemes:
+                queries += [f"{place}.{child}" for child in part.scaled]
+        scales |= {f"{query}.{end}": scale for query in queries for end in ("weight", "bias")}
+    return scales
+
+
+def terms_of(checkpoint: Mapping[str, Tensor]) -> int:
+    """The `PositionScheme.score_terms` of a checkpoint's scheme, by its names."""
+    for name, tensor in checkpoint.items():
+        if name.endswith(TERMS):
+            return round(float(tensor))  # an average of checkpoints, too
+    return 2 if any("pos_q_linear" in name for name in checkpoint) else 1  # TUPE has 2
+
+
+def with_gains(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The checkpoint, with gain 1 for schemes whose parameters it has without a gain."""
+    gains = {
+        f"{name}.gain": torch.ones((), dtype=torch.float64)
+        for name, module in model.named_modules()
+        if isinstance(module, ScoreParameters)
+        and any(f"{name}.{parameter}" in checkpoint for parameter, _ in module.named_parameters())
+    }
+    return {**gains, **checkpoint}
+
+
+def _kind(name: str) -> str | None:
+    """The kind of attention whose positions a parameter belongs to: "self" or "cross"."""
+    parts = _parts(name)
+    return None if not parts & POSITIONS else "cross" if parts & CROSS else "self"
+
+
+def _parts(name: str) -> set[str]:
+    return set(name.split("."))
+
+
+def compare_descriptions(path: str, state: dict[str, Any]) -> None:
+    """Compare the positions of a checkpoint with those of the model that is `loading` it.
+
+    For a model that resumes, differences are logged. For one that starts, the description is added
+    to the parameters: fairseq gives a model, and other processes, nothing else of the checkpoint.
+    """
+    model: Any = _loading.get()[0]
+    description = description_of(state["cfg"]["model"]) if isinstance(model, WarmStart) else None
+    if description is None:
+        return
+    if starts(model):
+        state["model"][DESCRIPTION] = to_text(description)
+        return
+    reasons = differences(description, describe(PositionConfig.from_args(model.args)), converted=())
+    if reasons:
+        logger.warning(
+            "%s was trained with other positions than this model's: it has %s; parameters that fit"
+            " compute something else, so give the options that it was trained with",
+            path, ", ".join(reasons),
+        )  # fmt: skip
+
+
+def description_of(options: Any) -> Description | None:
+    """The description in a checkpoint's model options, or the one that follows from them.
+
+    None: the options have no position scheme, or one that is unknown here.
+    """
+    given = dict(options) if isinstance(options, Mapping) else dict(vars(options or Namespace()))
+    if given.get("position_scheme") is None:
+        return None
+    try:
+        with torch.device("meta"):  # sizes come from a stranger
+            derived = describe(PositionConfig.from_args(Namespace(**given)))
+        # an older text may lack names that were added later
+        return derived | (from_text(given.get(DESCRIPTION)) or {})
+    except (UserError, TypeError, ValueError):
+        return None

@@ -1,0 +1,199 @@
+"""Multi-head attention with a position scheme in every head."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..attention.attend import KeyValueStore, attend, compute_dtype
+from ..attention.backends import BACKENDS, CallShape, select_backend
+from ..attention.compressed import Compression, without_padding
+from ..attention.context import Context, Schemes, prepare, query_scale, scores_of, without_none
+from ..attention.packing import Packing
+from ..errors import UserError
+from ..positions import PositionScheme
+from ..positions.base import Projections
+from ..positions.layout import Layout
+from .dropout import Dropout
+
+# Notation: B sentences, H heads, Tq queries, Tk keys, d = H d_h model dimension. Layers have time
+# first, (T, B, d): so the heads of a projection are (B H) matrices without a copy.
+
+
+class PositionalAttention(nn.Module):
+    """Multi-head attention with a position scheme; parameter names are fairseq's.
+
+    With ``compress_k`` it is Linformer's, eq. 7, and DIET's, eq. 4: softmax(q (E X W_K)^T /
+    sqrt(d_h) + position) (F X W_V). As there, keys and values are compressed before they are
+    projected (the paper's figure has it the other way round, which differs by a bias). Padding
+    contributes nothing to compressed keys, and all queries see all of them.
+
+    Args:
+        embed_dim: d
+        num_heads: H
+        source_dim: the width of what cross-attention attends to; None: self-attention
+        dropout: the probability that a weight is dropped in training
+        positions: the scheme of this attention alone; None: none, or the one in the `Context`
+        segments: likewise, the segments' scores
+        compress_k: E of this attention; None: none, or the one in the `Context`
+        compress_v: F of this attention; None: it is E
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        source_dim: int | None = None,
+        dropout: float = 0.0,
+        positions: PositionScheme | None = None,
+        segments: PositionScheme | None = None,
+        compress_k: Compression | None = None,
+        compress_v: Compression | None = None,
+    ) -> None:
+        super().__init__()
+        if embed_dim % num_heads:
+            raise UserError(
+                f"the width {embed_dim} must be a multiple of the {num_heads} heads: change one"
+            )
+        self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
+        self.is_cross = source_dim is not None
+        self.dropout_module = Dropout(dropout)
+        self.k_proj = nn.Linear(source_dim or embed_dim, embed_dim)
+        self.v_proj = nn.Linear(source_dim or embed_dim, embed_dim)
+        self.q_proj = nn.Linear(embed_dim, embed_dim)
+        self.out_proj = nn.Linear(embed_dim, embed_dim)
+        for part in (self.k_proj, self.v_proj, self.q_proj):
+            same_width = self.k_proj.weight.shape == self.q_proj.weight.shape
+            nn.init.xavier_uniform_(part.weight, gain=2**-0.5 if same_width else 1.0)
+        nn.init.xavier_uniform_(self.out_proj.weight)
+        nn.init.zeros_(self.out_proj.bias)
+        self.positions, self.segments = positions, segments
+        self.compress_k, self.compress_v = compress_k, compress_v
+
+    def forward(
+        self,
+        x: Tensor,
+        context: Context | None = None,
+        source: Tensor | None = None,
+        store: KeyValueStore | None = None,
+        need_weights: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend to the tokens themselves, or to a source.
+
+        Args:
+            x: (Tq, B, d), or packed (N, 1, d)
+            context: as `create_context` makes it (default: of self-attention, without padding)
+            source: (S, B, d), in cross-attention; with a filled ``store`` it is not read
+            store: keys and values of earlier tokens, to which these are added; of cross-attention
+                those of the source, for as many rows as x, or once for every B / K rows
+            need_weights: also return the weights
+
+        Returns:
+            as x, and the weights before dropout (B, H, Tq, Tk), or None
+        """
+        if context is None:
+            context = self.create_context(Layout.without_padding(x.size(0), x.device), x.size(1))
+        schemes, packing = self.layer_schemes(), context.packing
+        scale = query_scale(schemes or context.shared, self.head_dim)
+        q = self._split_heads(self.q_proj(x).mul_(scale), packing)  # (B, H, Tq, d_h)
+        stored = None if store is None or not self.is_cross else store.complete()
+        if stored is not None:
+            k, v = stored  # (B / K, H, S, d_h)
+        else:
+            keys, values, context = self._keys_and_values(x if source is None else source, context)
+            packing_of_keys = context.packing if source is None else None
+            k = self._split_heads(self.k_proj(keys), packing_of_keys)  # (B, H, new keys, d_h)
+            v = self._split_heads(self.v_proj(values), packing_of_keys)  # (B, H, new keys, d_h)
+        rows = q.size(0)
+        if rows != k.size(0):  # a sentence's rows share its source: they become its queries
+            q = q.unflatten(0, (k.size(0), -1)).squeeze(3).transpose(1, 2)  # (B / K, H, K, d_h)
+        out, weights = attend(
+            q,
+            k,
+            v,
+            context,
+            schemes,
+            self.projections(),
+            dropout=self.dropout_module.active_p,
+            store=store,
+            is_static=stored is not None,
+            need_weights=need_weights,
+        )
+        if rows != out.size(0):
+            out = out.transpose(1, 2).flatten(0, 1).unsqueeze(2)  # (B, H, 1, d_h)
+            if weights is not None:
+                weights = weights.transpose(1, 2).flatten(0, 1).unsqueeze(2)  # (B, H, 1, S)
+        out = out.permute(2, 0, 1, 3).flatten(2)  # (Tq, B, d)
+        return self.out_proj(out if packing is None else packing.pack(out)), weights
+
+    def create_context(
+        self,
+        layout: Layout,
+        batch: int,
+        shared: Schemes = (),
+        *,
+        backend: str = "auto",
+        compress: Compression | None = None,
+        packing: Packing | None = None,
+        temperature: float = 1.0,
+        dtype: torch.dtype | None = None,
+    ) -> Context:
+        """The context of one forward pass, for this attention and all that are of its kind.
+
+        One backend is selected for all, and the scores that they share are computed for it, so
+        recomputed layers take the same one.
+
+        Args:
+            layout: of queries and keys
+            batch: B
+            shared: the schemes that layers share
+            backend: ``--attention-backend``
+            compress: the compression that layers share
+            packing: of the layers' tokens
+            temperature: divisor of the logits
+            dtype: of the layers' input (default: of the weights)
+        """
+        call_shape = CallShape(
+            shared or self.layer_schemes(),
+            layout,
+            (batch, self.num_heads, self.head_dim),
+            compute_dtype(layout.key_positions.device, dtype or self.q_proj.weight.dtype),
+            self.dropout_module.active_p,
+        )
+        backend = select_backend(backend, call_shape)
+        scores = scores_of(shared, layout, BACKENDS[backend].native_score) if shared else None
+        prepare(shared, layout)
+        return Context(layout, shared, scores, backend, compress, packing, temperature)
+
+    def layer_schemes(self) -> Schemes:
+        """The schemes of this attention alone."""
+        return without_none(self.positions, self.segments)
+
+    def projections(self) -> Projections:
+        """The maps of queries and keys, for rows of positions: (R, d) -> (H, R, d_h)."""
+        return Projections(
+            lambda rows: self._split_heads(self.q_proj(rows).unsqueeze(1))[0],
+            lambda rows: self._split_heads(self.k_proj(rows).unsqueeze(1))[0],
+        )
+
+    def _keys_and_values(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor, Context]:
+        """The inputs of the projections, (Tk, B, d) each: x, or what it is compressed to."""
+        compress: Any = self.compress_k or context.compress
+        if compress is None:
+            return x, x, context
+        layout, packing = context.layout, context.packing
+        tokens = without_padding(x, layout) if packing is None else packing.unpack(x)  # (T, B, d)
+        keys = values = compress(tokens, layout)  # (k, B, d)
+        if self.compress_v is not None:
+            values = self.compress_v(tokens, layout)  # (k, B, d)
+        compressed = replace(context, layout=layout.compressed(len(keys)), packing=None)
+        return keys, values, compressed
+
+    def _split_heads(self, x: Tensor, packing: Packing | None = None) -> Tensor:
+        """(T, B, d), or packed -> (B, H, T, d_h)."""
+        x = x if packing is None else packing.unpack(x)
+        heads = x.transpose(0, 1).unflatten(-1, (self.num_heads, self.head_dim))  # (B, T, H, d_h)
+        # Inductor's fused attention takes every permutation of heads for this one (PyTorch 2.13).
+        return heads.permute(0, 2, 1, 3)

@@ -1,0 +1,71 @@
+"""What incremental decoding keeps from one step to the next."""
+
+import torch
+from torch import Tensor
+
+# Notation: B sentences, K rows (hypotheses) each, H heads, T target tokens, S source tokens.
+
+
+class KeysAndValues:
+    """The keys and values of one attention, (B, H, Tk, d_h) each, or nothing yet."""
+
+    def __init__(self) -> None:
+        self.keys: Tensor | None = None
+        self.values: Tensor | None = None
+
+    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Add those of new tokens, (B, H, new, d_h), and return all."""
+        if (earlier := self.complete()) is not None:
+            keys = torch.cat([earlier[0], keys], dim=2)
+            values = torch.cat([earlier[1], values], dim=2)
+        self.keys, self.values = keys, values
+        return keys, values
+
+    def complete(self) -> tuple[Tensor, Tensor] | None:
+        """The stored keys and values; None: there are none yet."""
+        if self.keys is None or self.values is None:
+            return None
+        return self.keys, self.values
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows, in this order."""
+        if (stored := self.complete()) is not None:
+            self.keys, self.values = (part.index_select(0, rows) for part in stored)
+
+
+class DecodingCache:
+    """The keys and values of all attentions of a decoder, and the source's padding.
+
+    Rows are hypotheses. The source is kept once for the ``beams`` rows of each sentence, which
+    stand together.
+    """
+
+    def __init__(self) -> None:
+        self.own: dict[int, KeysAndValues] = {}
+        self.source: dict[int, KeysAndValues] = {}
+        self.source_padding_mask: Tensor | None = None  # (sentences, S)
+        self.length = 0
+        self.beams, self.sentences = 1, 0
+
+    def store(self, layer: int, is_cross: bool) -> KeysAndValues:
+        """The keys and values of a layer's self-attention or cross-attention."""
+        return (self.source if is_cross else self.own).setdefault(layer, KeysAndValues())
+
+    def share_source(self, sentences: int, beams: int) -> None:
+        """From now on every sentence has so many rows, which share its source."""
+        self.sentences, self.beams = sentences, beams
+
+    def reorder(self, order: Tensor) -> None:
+        """Replace row i by row ``order[i]``; there may be more or fewer rows than before."""
+        for store in self.own.values():
+            store.select(order)
+        sentences = order
+        if self.beams > 1:
+            sentences = order[:: self.beams] // self.beams
+            if len(sentences) == self.sentences:
+                return  # all sentences are still there, and rows never leave theirs
+            self.sentences = len(sentences)
+        for store in self.source.values():
+            store.select(sentences)
+        if self.source_padding_mask is not None:
+            self.source_padding_mask = self.source_padding_mask.index_select(0, sentences)

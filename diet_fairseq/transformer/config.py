@@ -1,0 +1,160 @@
+"""The sizes and options of an encoder or a decoder."""
+
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..attention.compressed import Compression
+from ..config import PositionConfig
+from ..errors import UserError
+from ..positions import AttentionShape, Limit, PositionScheme
+from ..positions.sampling import PositionSampling
+
+#: the length limit of encoders and decoders without absolute positions, fairseq's for sinusoids
+UNLIMITED = int(1e5)
+
+
+@dataclass(frozen=True)
+class StackConfig:
+    """The sizes and options of an encoder or a decoder.
+
+    Attributes:
+        positions: the position options
+        layers, embed_dim, ffn_embed_dim, heads: L, d, the feed-forward layer's width, and H
+        limit: the number of positions of absolute tables, and the flag that sets it
+        is_decoder: whether queries see no later tokens, and layers attend to a source
+        source: the encoder of a decoder's source; None: layers have no cross-attention
+        normalize_before: whether LayerNorm comes before each part of a layer, not after it
+        final_norm: whether a LayerNorm follows the last layer
+        layernorm_embedding: whether a LayerNorm follows the embeddings
+        scale_embedding: whether embeddings are multiplied by sqrt(d)
+        activation: the function in the feed-forward layer
+        dropout, attention_dropout, activation_dropout: probabilities of elements to be dropped
+        layerdrop: the probability of a layer to be left out in training
+        output_dim: the width of a decoder's output; None: d
+        has_embedding_map: whether embeddings are mapped once more, (d, d), as with quant noise
+        checkpoint_activations: whether layers keep only their input for the backward pass
+        offload_activations: whether they keep it on the CPU
+        padding: the index of the padding token
+        segment_gain: the gain of per-head segments' scores; None: that of the positions
+    """
+
+    positions: PositionConfig
+    layers: int
+    embed_dim: int
+    ffn_embed_dim: int
+    heads: int
+    limit: Limit
+    is_decoder: bool = False
+    source: "StackConfig | None" = None
+    normalize_before: bool = False
+    final_norm: bool = False
+    layernorm_embedding: bool = False
+    scale_embedding: bool = True
+    activation: Callable[[Tensor], Tensor] = torch.relu
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    activation_dropout: float = 0.0
+    layerdrop: float = 0.0
+    output_dim: int | None = None
+    has_embedding_map: bool = False
+    checkpoint_activations: bool = False
+    offload_activations: bool = False
+    padding: int = 1
+    segment_gain: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.is_decoder and self.positions.scheme.compressed:
+            raise UserError(
+                f"--position-scheme {self.positions.position_scheme} compresses all keys, later "
+                "ones too, so no decoder can have it: take an encoder, or another scheme"
+            )
+        if self.embed_dim % self.heads:
+            raise UserError(
+                f"the width {self.embed_dim} of a layer must be a multiple of its number of "
+                f"attention heads, {self.heads}: change one of them"
+            )
+
+    @classmethod
+    def for_scheme(
+        cls,
+        scheme: str,
+        *,
+        layers: int,
+        embed_dim: int,
+        heads: int,
+        max_positions: int = 512,
+        position_options: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> "StackConfig":
+        """The configuration for a scheme of `SCHEMES`, with the papers' feed-forward width 4 d.
+
+        Args:
+            position_options: such as ``{"position_rank": 32}``, see `config.position_options`
+            options: any other attribute
+        """
+        positions = PositionConfig.from_args(
+            Namespace(position_scheme=scheme, **position_options or {})
+        )
+        limit = Limit(max_positions, "max_positions")
+        options.setdefault("ffn_embed_dim", 4 * embed_dim)
+        return cls(positions, layers, embed_dim, heads=heads, limit=limit, **options)
+
+    @property
+    def length_limit(self) -> Limit:
+        """The longest input: `UNLIMITED` tokens without absolute positions."""
+        is_bounded = self.positions.scheme.absolute or self.positions.position_input == "learned"
+        if is_bounded or self.positions.position_input == "sinusoidal":
+            return Limit(min(self.limit.positions, UNLIMITED), self.limit.flag)
+        return Limit(UNLIMITED, self.limit.flag)
+
+    @property
+    def shares_schemes(self) -> bool:
+        """Whether all layers share the schemes."""
+        return self.positions.position_sharing == "layer"
+
+    def attention_shape(self, is_cross: bool = False, layer: int = 0) -> AttentionShape:
+        """The shape that schemes are built for, in self-attention or in cross-attention."""
+        keys = self.source.limit if is_cross and self.source is not None else self.limit
+        return self.positions.attention_shape(
+            self.heads,
+            self.embed_dim,
+            self.limit,
+            keys,
+            causal=self.is_decoder and not is_cross,
+            cross=is_cross,
+            layer=layer,
+        )
+
+    def build_schemes(self, is_cross: bool = False, layer: int = 0) -> dict[str, PositionScheme]:
+        """The schemes ``positions`` and ``segments`` of one attention, where it has them."""
+        shape = self.attention_shape(is_cross, layer)
+        gain = self.positions.position_gain if self.segment_gain is None else self.segment_gain
+        return self.positions.build(shape, gain)
+
+    def build_compression(self) -> Compression:
+        """A new compression of keys and values."""
+        shape = self.attention_shape()
+        queries, keys = shape.queries.positions, shape.keys.positions
+        return Compression(queries, keys, self.positions.position_start)
+
+    def build_sampling(self) -> PositionSampling | None:
+        """The sampling of positions in training; None: there is none.
+
+        Raises:
+            UserError: it would draw positions that a table doesn't have
+        """
+        kind, length = self.positions.position_sampling, self.positions.position_sampling_length
+        if kind in (None, "none"):
+            return None
+        limit = self.length_limit
+        if length is not None and length > limit.positions:
+            raise UserError(
+                f"--position-sampling-length {length} must not exceed {limit.flag} "
+                f"{limit.positions}: lower it, or train with a larger {limit.flag}"
+            )
+        return PositionSampling(kind, length or min(limit.positions, self.limit.positions))

@@ -1,0 +1,137 @@
+"""The encoder: tokens, and their segments, to features."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from ..attention.compressed import Compression
+from ..attention.packing import Packing
+from ..positions import check_length
+from ..positions.layout import Layout
+from ..positions.scores import look_up
+from ..positions.segments import checked_segments
+from .config import StackConfig
+from .stack import Stack, embedded_width
+
+# Notation: B sentences, T tokens, H heads, d model dimension, e width of the embeddings.
+
+
+@dataclass
+class EncoderOutput:
+    """The result of an encoder.
+
+    Attributes:
+        features: (B, T, d)
+        padding_mask: (B, T) bool, True at padding
+        embedded: (B, T, e), tokens and segments without positions
+        states: (B, T, d) each, the input of the first layer and every layer's output, if asked for
+        weights: (B, H, T, T) of every layer, if asked for
+        positions: (B, T) int64, where they are random; None: plain positions
+    """
+
+    features: Tensor
+    padding_mask: Tensor
+    embedded: Tensor
+    states: list[Tensor] = field(default_factory=list)
+    weights: list[Tensor] = field(default_factory=list)
+    positions: Tensor | None = None
+
+
+class Encoder(Stack):
+    """An encoder; parameter names are fairseq's.
+
+    ``positions``, ``segments`` and ``compress_layer`` are those that layers share, if they do;
+    ``embed_segments`` are the segments at the input, if they act there. ``project_in`` follows
+    embeddings that are not as wide as the layers, as in ELECTRA.
+    """
+
+    def __init__(self, config: StackConfig, embed_tokens: nn.Module) -> None:
+        super().__init__(config, embed_tokens)
+        positions, embedded = config.positions, embedded_width(embed_tokens)
+        self.project_in: nn.Module | None = None
+        if embedded != config.embed_dim:
+            self.project_in = nn.Linear(embedded, config.embed_dim)
+        self.compress_layer: Compression | None = None
+        if positions.projection_sharing == "layer":
+            self.compress_layer = config.build_compression()
+        self.num_segments = positions.num_segments
+        self.embed_segments: nn.Embedding | None = None
+        if positions.segment_scheme == "input":
+            self.embed_segments = nn.Embedding(positions.num_segments or 0, embedded)
+
+    def build_embedding(self, width: int) -> None:
+        self.build_input_parts(width)
+        has_map = self.stack_config.has_embedding_map
+        self.quant_noise = nn.Linear(width, width, bias=False) if has_map else None
+
+    def forward(self, tokens: Tensor, segments: Tensor | None = None) -> EncoderOutput:
+        """As `encode`."""
+        return self.encode(tokens, segments)
+
+    def encode(
+        self,
+        tokens: Tensor | None,
+        segments: Tensor | None = None,
+        *,
+        embeddings: Tensor | None = None,
+        padding_mask: Tensor | None = None,
+        need_states: bool = False,
+        need_weights: bool = False,
+    ) -> EncoderOutput:
+        """Encode sentences.
+
+        Args:
+            tokens: (B, T) int64
+            segments: (B, T) int64, the segments of tokens (default: all are in the first)
+            embeddings: (B, T, e), instead of those of the tokens, before they are scaled
+            padding_mask: (B, T) bool, True at padding (default: where the padding token stands)
+            need_states, need_weights: also return these
+        """
+        if padding_mask is None:
+            padding_mask = tokens.eq(self.padding_idx)  # type: ignore[union-attr]  # (B, T)
+        if segments is not None and self.num_segments is not None:
+            segments = checked_segments(segments, padding_mask, self.num_segments)
+        layout = Layout.of_self_attention(padding_mask, segments=segments)
+        check_length(layout, self.limit)
+        if self.sampling is not None and self.training:
+            layout = self.sampling.draw(layout, len(padding_mask))
+        if embeddings is None:
+            embeddings = self.embed_tokens(tokens)
+        embedded = self.embed_scale * embeddings  # (B, T, e)
+        if self.embed_segments is not None:
+            if segments is None:
+                segments = torch.zeros_like(padding_mask, dtype=torch.int64)
+            embedded = embedded + look_up(segments, self.embed_segments.weight).to(embedded.dtype)
+        x = self.add_positions(embedded, layout)
+        if self.quant_noise is not None:
+            x = self.quant_noise(x)
+        if self.project_in is not None:
+            x = self.project_in(x)
+        if layout.padding_mask is not None:
+            x = x.masked_fill(padding_mask.unsqueeze(-1), 0.0)
+        x = x.transpose(0, 1)  # (T, B, d)
+
+        packing = Packing.of(layout)
+        if packing is not None:
+            x = packing.pack(x)  # (N, 1, d)
+        context = self.create_context(layout, len(padding_mask), packing, x.dtype)
+        states, weights = [x] if need_states else [], []
+        for _, layer in self.active_layers():
+            x, attention, _ = layer(x, context, need_weights=need_weights)
+            if need_states:
+                states.append(x)
+            if need_weights:
+                weights.append(attention)
+        if self.layer_norm is not None:
+            x = self.layer_norm(x)
+        if packing is not None:
+            x, *states = map(packing.unpack, (x, *states))
+        return EncoderOutput(
+            features=x.transpose(0, 1),
+            padding_mask=padding_mask,
+            embedded=embedded,
+            states=[state.transpose(0, 1) for state in states],
+            weights=weights,
+            positions=None if layout.numbers is None else layout.key_positions,
+        )

@@ -1,0 +1,128 @@
+"""A layer of an encoder or a decoder."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import save_on_cpu
+from torch.utils.checkpoint import checkpoint
+
+from ..attention.context import Context
+from .attention import PositionalAttention
+from .cache import DecodingCache
+from .config import StackConfig
+from .dropout import Dropout
+
+# Notation: B sentences, T tokens, S source tokens, H heads, d model dimension.
+
+#: the output of a layer, and the weights of its self-attention and its cross-attention
+LayerOutput = tuple[Tensor, Tensor | None, Tensor | None]
+
+
+class TransformerLayer(nn.Module):
+    """Self-attention, in decoders cross-attention, and a feed-forward layer, each with a residual.
+
+    Parameter names are fairseq's.
+
+    Args:
+        config: of the encoder or decoder
+        index: its number, from 0
+    """
+
+    def __init__(self, config: StackConfig, index: int) -> None:
+        super().__init__()
+        width, self.index = config.embed_dim, index
+        self.normalize_before = config.normalize_before
+        self.checkpoint_activations = config.checkpoint_activations
+        self.offload_activations = config.offload_activations
+        self.dropout_module = Dropout(config.dropout)
+        self.activation_dropout_module = Dropout(config.activation_dropout)
+        self.activation_fn = config.activation
+        self.self_attn = build_attention(config, index)
+        self.self_attn_layer_norm = nn.LayerNorm(width)
+        self.encoder_attn: PositionalAttention | None = None
+        self.encoder_attn_layer_norm: nn.LayerNorm | None = None
+        if config.source is not None:
+            self.encoder_attn = build_attention(config, index, config.source.embed_dim)
+            self.encoder_attn_layer_norm = nn.LayerNorm(width)
+        self.fc1 = nn.Linear(width, config.ffn_embed_dim)
+        self.fc2 = nn.Linear(config.ffn_embed_dim, width)
+        self.final_layer_norm = nn.LayerNorm(width)
+
+    def forward(self, x: Tensor, context: Context, *args: Any, **options: Any) -> LayerOutput:
+        """As `compute`; with activation checkpointing only x is kept for the backward pass."""
+        if not (self.checkpoint_activations and torch.is_grad_enabled()):
+            return self.compute(x, context, *args, **options)
+        with save_on_cpu() if self.offload_activations else nullcontext():
+            return checkpoint(self.compute, x, context, *args, use_reentrant=False, **options)
+
+    def compute(
+        self,
+        x: Tensor,
+        context: Context,
+        source: Tensor | None = None,
+        cross_context: Context | None = None,
+        cache: DecodingCache | None = None,
+        need_weights: bool = False,
+        need_cross_weights: bool = False,
+    ) -> LayerOutput:
+        """Apply the layer.
+
+        Args:
+            x: (T, B, d), or packed (N, 1, d)
+            context: of self-attention
+            source: (S, B, d) that cross-attention attends to; None: it is left out
+            cross_context: of cross-attention
+            cache: the decoding state
+            need_weights, need_cross_weights: also return these weights
+
+        Returns:
+            as x, and the weights (B, H, T, T) and (B, H, T, S), None where they are not needed
+        """
+        weights: list[Tensor | None] = [None, None]
+
+        def attend(x: Tensor) -> Tensor:
+            store = None if cache is None else cache.store(self.index, is_cross=False)
+            out, weights[0] = self.self_attn(x, context, None, store, need_weights)
+            return out
+
+        def attend_to_source(x: Tensor) -> Tensor:
+            store = None if cache is None else cache.store(self.index, is_cross=True)
+            out, weights[1] = self.encoder_attn(x, cross_context, source, store, need_cross_weights)  # type: ignore[misc]
+            return out
+
+        x = self._add(attend, self.self_attn_layer_norm, x)
+        if self.encoder_attn_layer_norm is not None and source is not None:
+            x = self._add(attend_to_source, self.encoder_attn_layer_norm, x)
+        return self._add(self._feed_forward, self.final_layer_norm, x), weights[0], weights[1]
+
+    def _feed_forward(self, x: Tensor) -> Tensor:
+        return self.fc2(self.activation_dropout_module(self.activation_fn(self.fc1(x))))
+
+    def _add(self, part: Callable[[Tensor], Tensor], norm: nn.Module, x: Tensor) -> Tensor:
+        """x + part(x), with LayerNorm before the part or after the sum."""
+        if self.normalize_before:
+            return x + self.dropout_module(part(norm(x)))
+        return norm(x + self.dropout_module(part(x)))
+
+
+def build_attention(
+    config: StackConfig, layer: int, source_dim: int | None = None
+) -> PositionalAttention:
+    """The attention of a layer, with the schemes and compressions that it doesn't share."""
+    parts: dict[str, Any] = {}
+    if config.positions.scheme.compressed:
+        names = {"none": ("compress_k", "compress_v"), "key-value": ("compress_k",)}
+        sharing = config.positions.projection_sharing or "none"
+        parts |= {name: config.build_compression() for name in names.get(sharing, ())}
+    if not config.shares_schemes:
+        parts |= config.build_schemes(is_cross=source_dim is not None, layer=layer)
+    return PositionalAttention(
+        config.embed_dim,
+        config.heads,
+        source_dim=source_dim,
+        dropout=config.attention_dropout,
+        **parts,
+    )

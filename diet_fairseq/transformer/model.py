@@ -1,0 +1,54 @@
+"""An encoder-decoder model."""
+
+from dataclasses import replace
+
+from torch import Tensor, nn
+
+from .cache import DecodingCache
+from .config import StackConfig
+from .decoder import Decoder
+from .encoder import Encoder, EncoderOutput
+
+# Notation: B sentences, S source tokens, T target tokens, V words, d model dimension.
+
+
+class Transformer(nn.Module):
+    """An encoder and a decoder of the same sizes, with one vocabulary or two.
+
+    Args:
+        config: of the encoder
+        vocabulary: V, the number of target words
+        source_vocabulary: the number of source words (default: the target's embeddings are shared)
+    """
+
+    def __init__(
+        self, config: StackConfig, vocabulary: int, source_vocabulary: int | None = None
+    ) -> None:
+        super().__init__()
+        target = embedding(vocabulary, config)
+        source = target if source_vocabulary is None else embedding(source_vocabulary, config)
+        self.encoder = Encoder(config, source)
+        self.decoder = Decoder(replace(config, is_decoder=True, source=config), target)
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        """Tokens (B, S), and (B, T), the target shifted right -> logits (B, T, V)."""
+        return self.decode(target, self.encoder(source))
+
+    def decode(
+        self, target: Tensor, source: EncoderOutput, cache: DecodingCache | None = None
+    ) -> Tensor:
+        """The logits of the words after these: (B, T, V).
+
+        With a cache, those after new tokens alone; ``target`` are all tokens so far.
+        """
+        out = self.decoder(target, source.features, source.padding_mask, cache)
+        words: Tensor = self.decoder.embed_tokens.weight  # type: ignore[assignment]  # (V, d)
+        return nn.functional.linear(out.features, words)
+
+
+def embedding(words: int, config: StackConfig) -> nn.Embedding:
+    """Token embeddings from N(0, 1/d), 0 for padding, as fairseq's."""
+    table = nn.Embedding(words, config.embed_dim, config.padding)
+    nn.init.normal_(table.weight, std=config.embed_dim**-0.5)
+    nn.init.zeros_(table.weight[config.padding])
+    return table

@@ -1,0 +1,111 @@
+"""What encoders and decoders have in common: embeddings, layers, and what layers share."""
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from ..attention.context import Context, Schemes, without_none
+from ..attention.packing import Packing
+from ..positions.layout import Layout
+from .config import StackConfig
+from .dropout import Dropout
+from .embedding import INPUT_POSITIONS
+from .layer import TransformerLayer
+
+
+class Stack(nn.Module):
+    """Embeddings, layers, and the schemes that layers share.
+
+    A subclass of a library's own class calls this constructor and not that of the library.
+
+    Args:
+        config: sizes and options
+        embed_tokens: (B, T) -> (B, T, e), such as an `nn.Embedding`
+    """
+
+    def __init__(self, config: StackConfig, embed_tokens: nn.Module) -> None:
+        nn.Module.__init__(self)
+        self.stack_config, self.padding_idx = config, config.padding
+        self.embed_tokens = embed_tokens
+        self.dropout_module = Dropout(config.dropout)
+        self.build_embedding(embedded_width(embed_tokens))
+        self.layers = nn.ModuleList(TransformerLayer(config, n) for n in range(config.layers))
+        self.num_layers = config.layers
+        self.layer_norm = nn.LayerNorm(config.embed_dim) if config.final_norm else None
+        self.build_output()
+        shared = config.build_schemes() if config.shares_schemes else {}
+        self.positions, self.segments = shared.get("positions"), shared.get("segments")
+        self.limit = config.length_limit
+        self.sampling = config.build_sampling()
+
+    def build_embedding(self, width: int) -> None:
+        """Build the parts between token embeddings of this width and the layers."""
+        raise NotImplementedError
+
+    def build_output(self) -> None:
+        """Build the parts after the layers."""
+
+    def build_input_parts(self, width: int) -> None:
+        """Positions at the input and their LayerNorm, of this width."""
+        config = self.stack_config
+        self.embed_scale = math.sqrt(width) if config.scale_embedding else 1.0
+        kind = INPUT_POSITIONS.get(config.positions.position_input)
+        positions = config.limit.positions
+        self.embed_positions = kind and kind(positions, width, config.padding)
+        self.layernorm_embedding = nn.LayerNorm(width) if config.layernorm_embedding else None
+
+    def add_positions(self, x: Tensor, layout: Layout) -> Tensor:
+        """Embeddings (B, T, d) with positions at the input, normalized and dropped."""
+        if self.embed_positions is not None:
+            # a table that is computed may have another dtype
+            x = x + self.embed_positions(layout.query_positions).to(x.dtype)
+        if self.layernorm_embedding is not None:
+            x = self.layernorm_embedding(x)
+        return self.dropout_module(x)
+
+    @property
+    def attention_backend(self) -> str:
+        """``--attention-backend``."""
+        return self.stack_config.positions.attention_backend
+
+    def create_context(
+        self,
+        layout: Layout,
+        batch: int,
+        packing: Packing | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Context:
+        """The context of the layers' self-attention in one forward pass; dtype: of their input."""
+        first: TransformerLayer = self.layers[0]  # type: ignore[assignment]
+        positions = self.stack_config.positions
+        return first.self_attn.create_context(
+            layout,
+            batch,
+            self.shared_schemes(),
+            backend=self.attention_backend,
+            dtype=dtype,
+            compress=getattr(self, "compress_layer", None),
+            packing=packing,
+            temperature=1.0 if self.training else positions.temperature,
+        )
+
+    def shared_schemes(self) -> Schemes:
+        """The schemes that all layers share in self-attention."""
+        return without_none(self.positions, self.segments)
+
+    def active_layers(self) -> Iterator[tuple[int, nn.Module]]:
+        """The layers of one forward pass with their numbers; LayerDrop leaves some out."""
+        draws = torch.ones(len(self.layers))
+        if self.training and self.stack_config.layerdrop > 0:
+            draws.uniform_()
+        for index, layer in enumerate(self.layers):
+            if draws[index] > self.stack_config.layerdrop or not self.training:
+                yield index, layer
+
+
+def embedded_width(embed_tokens: nn.Module) -> int:
+    """The width of token embeddings."""
+    width: int = embed_tokens.embedding_dim  # type: ignore[assignment]
+    return width

@@ -1,0 +1,98 @@
+"""Engines translate sentences of subwords: `fairseq_engine` and `ctranslate2_engine`."""
+
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
+
+#: number of subwords by which a translation may exceed its source (Vaswani et al. 2017, 6.1)
+MAX_EXTRA_SUBWORDS = 50
+
+
+@dataclass(frozen=True)
+class Search:
+    """Options of beam search.
+
+    Attributes:
+        beam: number of hypotheses to keep
+        nbest: number of hypotheses to return
+        lenpen: exponent of the length penalty
+        penalty: its formula, "fairseq" or "tensor2tensor" (`ModelDescription.penalty`)
+    """
+
+    beam: int = 5
+    nbest: int = 1
+    lenpen: float = 1.0
+    penalty: str = "fairseq"
+
+    def select_best(self, hypotheses: Sequence["Hypothesis"]) -> list["Hypothesis"]:
+        """The ``nbest`` of an engine's hypotheses, best first, with scores by this penalty.
+
+        tensor2tensor's penalty divides the log-probabilities here. Its length counts </s>.
+        """
+        if self.penalty == "tensor2tensor":
+            hypotheses = [
+                replace(h, score=h.score / ((5 + h.steps) / 6) ** self.lenpen) for h in hypotheses
+            ]
+        return sorted(hypotheses, key=attrgetter("score"), reverse=True)[: self.nbest]
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """Subwords without </s>, and their log-probability divided by the length penalty.
+
+    ``steps`` is the number of the decoder's steps, those of </s> and special tokens included.
+    """
+
+    tokens: list[str]
+    score: float
+    steps: int = field(default=0, compare=False)
+
+
+class Engine(ABC):
+    """A model in memory; any thread may call it.
+
+    Attributes:
+        max_source_length: limit of subwords in a source sentence, without </s>; None: no limit
+        max_target_length: limit of subwords in a translation, without </s>; None: no limit
+    """
+
+    max_source_length: int | None
+    max_target_length: int | None
+
+    @abstractmethod
+    def search(
+        self, sentences: Sequence[Sequence[str]], max_length: int, beam: int, lenpen: float
+    ) -> list[list[Hypothesis]]:
+        """All hypotheses of the beam, of at most ``max_length`` subwords without </s>.
+
+        :param lenpen: exponent of fairseq's length penalty, the only formula of both engines
+        """
+
+    def translate(
+        self, sentences: Sequence[Sequence[str]], options: Search
+    ) -> list[list[Hypothesis]]:
+        """The ``nbest`` hypotheses of every sentence, best first, whatever the others are.
+
+        A sentence has at least one subword and at most ``max_source_length``. A subword that is not
+        in the vocabulary is <unk>. A search has one limit of length for a batch. A sentence that
+        exceeded its own limit, which only happens if a model does not end its translations, is
+        searched again with it.
+        """
+        lenpen = options.lenpen if options.penalty == "fairseq" else 0.0
+        limits = [len(sentence) + 1 + MAX_EXTRA_SUBWORDS for sentence in sentences]  # 1 for </s>
+        if self.max_target_length is not None:
+            limits = [min(limit, self.max_target_length) for limit in limits]
+        batch_limit = max(limits)
+        results = self.search(sentences, batch_limit, options.beam, lenpen)
+        indices_by_limit = defaultdict(list)
+        for index, (hypotheses, limit) in enumerate(zip(results, limits, strict=True)):
+            if limit < batch_limit and any(hypothesis.steps >= limit for hypothesis in hypotheses):
+                indices_by_limit[limit].append(index)
+        for limit, indices in indices_by_limit.items():
+            repeated = [sentences[index] for index in indices]
+            shorter = self.search(repeated, limit, options.beam, lenpen)
+            for index, hypotheses in zip(indices, shorter, strict=True):
+                results[index] = hypotheses
+        return [options.select_best(hypotheses) for hypotheses in results]

@@ -1,0 +1,99 @@
+"""fairseq's beam search with loaded checkpoints."""
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from fairseq import utils
+from fairseq.data import Dictionary
+from fairseq.dataclass.configs import GenerationConfig
+from fairseq.tasks.translation import TranslationTask
+from torch import Tensor
+
+from ..errors import UserError, one_line
+from .engine import Engine, Hypothesis
+from .loading import LoadedModel
+
+
+class FairseqEngine(Engine):
+    """A fairseq model, or several as an ensemble. One call runs at a time; others wait.
+
+    Args:
+        models: models with one vocabulary, whose probabilities are averaged
+        device: where they compute
+        threads: number of PyTorch's CPU threads (None: unchanged)
+
+    Raises:
+        UserError: a model was not trained for translation
+    """
+
+    def __init__(
+        self, models: Sequence[LoadedModel], device: torch.device, threads: int | None
+    ) -> None:
+        if threads:
+            torch.set_num_threads(threads)
+        self.device = device
+        for loaded in models:
+            if not isinstance(loaded.task, TranslationTask):
+                raise UserError(
+                    f"{loaded.path} was trained for {one_line(str(loaded.config.task._name))}, not "
+                    "for translation: give another checkpoint"
+                )
+            loaded.model.to(device)
+            loaded.model.prepare_for_inference_(loaded.config)
+        self.models, self.task = [loaded.model for loaded in models], models[0].task
+        limits = utils.resolve_max_positions(
+            self.task.max_positions(), *(model.max_positions() for model in self.models)
+        )
+        self.max_source_length = int(limits[0]) - 1  # </s> has a position, too
+        self.max_target_length = (
+            min(int(model.max_decoder_positions()) for model in self.models) - 1
+        )
+        self.source: Dictionary = self.task.source_dictionary
+        self.target: Dictionary = self.task.target_dictionary
+        self._lock = threading.Lock()
+
+    def search(
+        self, sentences: Sequence[Sequence[str]], max_length: int, beam: int, lenpen: float
+    ) -> list[list[Hypothesis]]:
+        sources = [self._encode(sentence) for sentence in sentences]
+        lengths = torch.tensor([len(source) for source in sources])
+        dataset = self.task.build_dataset_for_inference(sources, lengths)
+        batch = dataset.collater([dataset[index] for index in range(len(sources))])
+        batch = utils.apply_to_sample(lambda tensor: tensor.to(self.device), batch)
+        config = GenerationConfig(beam=beam, lenpen=lenpen, max_len_a=0, max_len_b=max_length)
+        with self._lock:
+            generator = self.task.build_generator(self.models, config)
+            results = generator.generate(self.models, batch)
+        by_index = dict(zip(batch["id"].tolist(), results, strict=True))  # sorted by length
+        return [list(map(self._hypothesis, by_index[index])) for index in range(len(sources))]
+
+    def _encode(self, sentence: Sequence[str]) -> Tensor:
+        """(T + 1,) int64 indices, with </s>; special tokens in the text become <unk>."""
+        indices = [self.source.index(token) for token in sentence]
+        words = [n if n >= self.source.nspecial else self.source.unk() for n in indices]
+        return torch.tensor([*words, self.source.eos()])
+
+    def _hypothesis(self, result: dict[str, Any]) -> Hypothesis:
+        special = (self.target.eos(), self.target.pad(), self.target.bos())
+        indices = [index for index in result["tokens"].tolist() if index not in special]
+        tokens = [self.target[index] for index in indices]
+        return Hypothesis(tokens, float(result["score"]), len(result["tokens"]))
+
+
+def find_device(name: str) -> torch.device:
+    """The device of a name such as ``cpu`` or ``cuda:0``.
+
+    Raises:
+        UserError: there is no such device
+    """
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = one_line(str(error).partition("\n")[0])
+        raise UserError(
+            f"--device {one_line(name)} can't be used ({reason}): give cpu, cuda or cuda:N"
+        ) from error
+    return device

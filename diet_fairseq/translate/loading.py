@@ -1,0 +1,249 @@
+"""The loader of trained fairseq models, which `translate`, `serve`, `export` and `look` share."""
+
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fairseq import checkpoint_utils
+from fairseq.data import Dictionary
+from fairseq.data.data_utils import infer_language_pair
+from fairseq.dataclass.utils import overwrite_args_by_name
+from fairseq.models.roberta import RobertaModel
+from fairseq.models.transformer import TransformerModelBase
+from fairseq.tasks.translation import TranslationTask
+from omegaconf import OmegaConf, open_dict
+
+from ..checkpoints import report_faults
+from ..errors import UserError, one_line
+from ..files import MAX_VOCABULARY_BYTES, check_regular
+from ..text.subwords import SUBWORD_FILES
+from ..transformer import PositionalAttention
+from ..transformer.config import UNLIMITED
+from ..transformer.stack import Stack
+from .model_files import ModelOptions, resolve_model
+from .model_json import ModelDescription
+
+#: names of 0.2's tasks, which transformers has now
+GLUE, QUESTION_ANSWERING = "glue", "question_answering"
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model in eval mode, on the CPU, in float32, with its task and configuration.
+
+    Attributes:
+        description: its files and text options
+        model: fairseq's model, stock or ours
+        config: the checkpoint's configuration
+        task: fairseq's task, which has the dictionaries
+        updates: number of updates in training
+        labels: names of a classification's classes, in their order
+    """
+
+    description: ModelDescription
+    model: Any
+    config: Any
+    task: Any
+    updates: int = 0
+    labels: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> Path:
+        return self.description.checkpoint or self.description.folder
+
+    @property
+    def is_encoder(self) -> bool:
+        return isinstance(self.model, RobertaModel)
+
+    @property
+    def stacks(self) -> dict[str, Any]:
+        """The encoder and, in translation, the decoder, by name."""
+        if self.is_encoder:
+            return {"encoder": self.model.encoder.sentence_encoder}
+        return {"encoder": self.model.encoder, "decoder": self.model.decoder}
+
+    @property
+    def max_positions(self) -> int:
+        """The number of tokens that all stacks can read."""
+        return min(int(stack.max_positions()) for stack in self.stacks.values())
+
+    @property
+    def scheme(self) -> str:
+        """The position scheme of each stack, in words."""
+        schemes = []
+        for name, stack in self.stacks.items():
+            if isinstance(stack, Stack):
+                schemes.append(f"{name}: {stack.stack_config.positions.position_scheme}")
+            else:
+                kind = type(stack.embed_positions).__name__
+                schemes.append(f"{name}: fairseq's own, {kind}")
+        return "; ".join(schemes)
+
+    def write_model_json(self, engine: str, folder: Path) -> None:
+        """Write ``model.json`` and the subword model into an exported translation model's folder.
+
+        :param engine: the library that the folder is for, a value of `ModelDescription.engine`
+        """
+        description, subword_model = self.description, None
+        if description.subword_model:
+            subword_model = folder / SUBWORD_FILES[description.subwords]
+            shutil.copyfile(description.subword_model, subword_model)
+        source, target = (
+            None if stack.max_positions() >= UNLIMITED else stack.max_positions() - 1  # no </s>
+            for stack in self.stacks.values()
+        )
+        limits = [n for n in (description.max_source_length, source) if n is not None]
+        replace(
+            description,
+            engine=engine,
+            folder=folder,
+            checkpoint=None,
+            data=None,
+            subword_model=subword_model,
+            max_source_length=min(limits, default=None),
+            max_target_length=target,
+        ).write()
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """The content of a checkpoint, read as data and upgraded to this version of fairseq."""
+    with report_faults(path):
+        state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(str(path))
+    return state
+
+
+def infer_languages(state: dict[str, Any], data: Path) -> tuple[str, str]:
+    """The languages of a checkpoint's task, or those in the names of the data's files, or empty."""
+    task = state["cfg"]["task"] or {}
+    by_data = infer_language_pair(str(data)) if data.is_dir() else (None, None)
+    source, target = (
+        str(task.get(field) or language or "")
+        for field, language in zip(("source_lang", "target_lang"), by_data, strict=True)
+    )
+    return source, target
+
+
+def load_model(description: ModelDescription) -> LoadedModel:
+    """The model of a checkpoint, which is read as data, with the options of its description.
+
+    Raises:
+        UserError: the checkpoint can't be read, has parameters that are not finite, or its
+            dictionaries and subword model don't belong together
+    """
+    if description.engine != "fairseq":
+        raise UserError(
+            f"{description.folder} is an exported model: name the checkpoint it was made of"
+        )
+    path = description.checkpoint
+    assert path is not None
+    with report_faults(path):
+        state = description.state or read_checkpoint(path)
+        _override_options(state, description)
+        history = state.get("optimizer_history") or [{}]
+        label_dictionary = _replace_old_task(state, description.data or description.folder)
+        [model], config, task = checkpoint_utils.load_model_ensemble_and_task(
+            [str(path)], state=state
+        )
+    _check_temperature(description, model)
+    for name, parameter in model.named_parameters():
+        if not parameter.isfinite().all():
+            raise UserError(
+                f"{path} holds numbers that are not finite ({name}): its training has diverged; "
+                "give an earlier checkpoint"
+            )
+    for dictionary in (task.source_dictionary, task.target_dictionary):
+        if dictionary is not None:
+            description.check_vocabulary(dictionary.symbols[dictionary.nspecial :])
+    label_dictionary = getattr(task, "label_dictionary", label_dictionary)
+    return LoadedModel(
+        replace(description, state=None),
+        model.float().eval(),
+        config,
+        task,
+        updates=int(history[-1].get("num_updates") or 0),
+        labels=label_names(label_dictionary) if label_dictionary else (),
+    )
+
+
+def load_transformer(path: Path, options: ModelOptions) -> LoadedModel:
+    """The encoder or translation model at a path, for `export`, `look` and `extrapolate`.
+
+    Raises:
+        UserError: as `load_model`, or the model is not a Transformer that these can read
+    """
+    return check_transformer(load_model(resolve_model(path, options, translates=False)))
+
+
+def check_transformer(loaded: LoadedModel) -> LoadedModel:
+    """The model, unless it is of another architecture, or of a task that adds tokens to the text.
+
+    Raises:
+        UserError: it is
+    """
+    if not isinstance(loaded.model, TransformerModelBase | RobertaModel):
+        raise UserError(
+            f"{loaded.path} holds a {type(loaded.model).__name__}: this reads models of --arch "
+            "transformer_..., roberta_..., bert_... and electra_..., and fairseq's transformer and "
+            "roberta"
+        )
+    if not loaded.is_encoder and type(loaded.task) is not TranslationTask:
+        raise UserError(
+            f"{loaded.path} was trained with --task {one_line(str(loaded.config.task._name))}: of "
+            "translation models, this reads those of --task translation"
+        )
+    return loaded
+
+
+def _override_options(state: dict[str, Any], description: ModelDescription) -> None:
+    """Replace options of the checkpoint's configuration by those of the description, in place."""
+    overrides: dict[str, Any] = {"data": str(description.data)}
+    if description.source_lang:
+        overrides["source_lang"] = description.source_lang
+        overrides["target_lang"] = description.target_lang
+    if description.position_temperature is not None:
+        overrides["position_temperature"] = description.position_temperature
+    if state.get("args") is not None:
+        vars(state["args"]).update(overrides)
+    overwrite_args_by_name(state["cfg"], overrides)
+
+
+def _check_temperature(description: ModelDescription, model: Any) -> None:
+    """Refuse a temperature for a model that has none of our attention."""
+    is_ours = any(isinstance(part, PositionalAttention) for part in model.modules())
+    if description.position_temperature is not None and not is_ours:
+        raise UserError(
+            f"--position-temperature {description.position_temperature} is for models with a "
+            f"position scheme, and {description.checkpoint} is fairseq's own: leave it out"
+        )
+
+
+def _replace_old_task(state: dict[str, Any], data: Path) -> Dictionary | None:
+    """Replace version 0.2's tasks ``glue`` and ``question_answering`` by masked language modelling.
+
+    Args:
+        state: the return value of `read_checkpoint`, changed in place
+        data: folder of the dictionaries
+
+    Returns:
+        the dictionary of such a classification's labels
+    """
+    cfg: Any = state.get("cfg")
+    task = cfg["task"]["_name"] if cfg and cfg["task"] else None
+    if task not in (GLUE, QUESTION_ANSWERING):
+        return None
+    folder = data / "input0" if task == GLUE else data
+    with open_dict(cfg):
+        cfg["task"] = OmegaConf.create({"_name": "masked_lm", "data": str(folder)})
+        cfg["model"].load_checkpoint_heads = True
+    labels = data / "label" / "dict.txt"
+    if not labels.exists():
+        return None
+    check_regular(labels, MAX_VOCABULARY_BYTES)
+    return Dictionary.load(str(labels))
+
+
+def label_names(dictionary: Any) -> tuple[str, ...]:
+    """The labels in the order of their classes, without fairseq's extra symbols."""
+    names = dictionary.symbols[dictionary.nspecial :]
+    return tuple(name for name in names if name != "<mask>" and not name.startswith("madeupword"))

@@ -1,0 +1,229 @@
+"""The files of a model that is named on a command line: checkpoint, dictionaries, subwords.
+
+Options come first, then ``model.json`` beside the checkpoint, then the usual places above it. Files
+that the checkpoint itself names are never opened (SECURITY.md). Models with ``model.json`` are
+resolved without PyTorch and fairseq.
+"""
+
+from argparse import Namespace
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from .. import files
+from ..errors import UserError, check_positive
+from ..text.lines import read_lines
+from ..text.subwords import SUBWORD, SUBWORD_FILES, detect_subword_kind
+from .model_json import LANGUAGE, MODEL_JSON, Language, ModelDescription, read_model_json
+
+#: value of --subwords for a vocabulary of whole words
+NO_SUBWORDS = Path("none")
+#: checkpoints are usually in FOLDER/runs/NAME, their data in FOLDER/data-bin
+DATA, LEVELS = "data-bin", 3
+#: fields of the two languages, and their flags
+LANGUAGE_FLAGS = {"source_lang": "--source-lang", "target_lang": "--target-lang"}
+#: file in the folder of an encoder's data, with its `TextOptions`
+TEXT_OPTIONS_JSON = "made-from.json"
+
+
+class TextOptions(BaseModel, strict=True):
+    """Preprocessing of an encoder's text."""
+
+    lower: bool
+    language: Language
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """The user's options for a model's files, languages and attention; None: not given."""
+
+    data: Path | None = None
+    subwords: Path | None = None
+    tokenizer: str | None = None
+    source_lang: str | None = None
+    target_lang: str | None = None
+    position_temperature: float | None = None
+
+    @classmethod
+    def from_args(cls, args: Namespace) -> "ModelOptions":
+        """The options of `add_model_files` and `add_position_temperature` that a command has."""
+        return cls(**{name: getattr(args, name, None) for name in cls.__dataclass_fields__})
+
+
+def resolve_model(
+    model: Path,
+    options: ModelOptions = ModelOptions(),  # frozen
+    translates: bool = True,
+) -> ModelDescription:
+    """The description of the model in a folder with ``model.json``, or in a checkpoint.
+
+    The ``model.json`` beside a checkpoint describes it, whichever checkpoint it names.
+
+    Args:
+        translates: whether the model must have languages; an encoder's are empty
+
+    Raises:
+        UserError: a file is missing or not valid
+    """
+    for field, flag in LANGUAGE_FLAGS.items():
+        language = getattr(options, field)
+        if language is not None and not LANGUAGE.fullmatch(language):
+            raise UserError(f"{flag} must be a language's code such as en, but is {language}")
+    folder = model if model.is_dir() else model.parent
+    if not model.exists():
+        raise UserError(f"there is no model {model}: check the path")
+    if (folder / MODEL_JSON).exists():
+        description = read_model_json(folder)
+        if model != folder:
+            if description.engine != "fairseq":
+                raise UserError(
+                    f"{model} is a file of an exported model: name its folder, {folder}"
+                )
+            description = replace(description, checkpoint=model)
+        return _apply_options(description, options)
+    if model == folder:
+        raise UserError(
+            f"{model} has no {MODEL_JSON}: name a folder that has one, an exported model, or one "
+            "checkpoint with --data and --subwords"
+        )
+    description = _apply_options(_describe_checkpoint(model, options, translates), options)
+    if description.subwords == "none" and options.subwords is None:
+        _refuse_subwords(dictionary_paths(description)[0])
+    return description
+
+
+def dictionary_paths(description: ModelDescription) -> list[Path]:
+    """The fairseq dictionaries of source and target, or of an encoder.
+
+    Raises:
+        UserError: one is missing, not a regular file, or too large
+    """
+    data = description.data or description.folder
+    languages = description.source_lang, description.target_lang
+    names = [f"dict.{language}.txt" for language in languages]
+    if not description.source_lang:
+        in_folder = (data / "input0" / "dict.txt").is_file()  # of a task of several inputs
+        names = ["input0/dict.txt" if in_folder else "dict.txt"]
+    for name in names:
+        if not (data / name).is_file():
+            raise UserError(
+                f"there is no dictionary {data / name}: give by --data the folder that "
+                "fairseq-preprocess wrote for this model"
+            )
+        files.check_regular(data / name, files.MAX_VOCABULARY_BYTES)
+    return [data / name for name in names]
+
+
+def check_ensemble(first: ModelDescription, second: ModelDescription) -> None:
+    """Refuse models that can't translate together.
+
+    Raises:
+        UserError: a model is not fairseq's, or the two differ in text options or vocabulary
+    """
+    for description in (first, second):
+        if description.engine != "fairseq":
+            raise UserError(
+                f"an ensemble takes checkpoints of fairseq, but {description.folder} is a model "
+                f"for {description.engine}: translate with it alone"
+            )
+    for name in ("source_lang", "target_lang", "preprocessing", "subwords", "lower"):
+        values = getattr(first, name), getattr(second, name)
+        if values[0] != values[1]:
+            raise UserError(
+                f"an ensemble's models must prepare text alike, but {first.folder} has {name} "
+                f"{values[0]} and {second.folder} {values[1]}: take models of the same data"
+            )
+    named = [[*dictionary_paths(model), model.subword_model] for model in (first, second)]
+    for paths in zip(*named, strict=True):
+        contents = [path and files.read_bytes(path, files.MAX_VOCABULARY_BYTES) for path in paths]
+        if contents[0] != contents[1]:
+            raise UserError(
+                f"an ensemble's models must have one vocabulary, but {paths[0]} and {paths[1]} "
+                "differ: take models of the same data"
+            )
+
+
+def _describe_checkpoint(
+    checkpoint: Path, options: ModelOptions, translates: bool
+) -> ModelDescription:
+    """The description of a checkpoint without ``model.json``, by the usual places above it."""
+    folders = [parent / DATA for parent in checkpoint.absolute().parents[:LEVELS]]
+    data = options.data or next(filter(Path.is_dir, folders), None)
+    if data is None:
+        raise UserError(
+            f"{checkpoint} has no {MODEL_JSON} beside it: give --data, the folder of "
+            "fairseq-preprocess with its dictionaries, and --subwords, if there are any"
+        )
+    from .loading import infer_languages, read_checkpoint  # which import fairseq
+
+    state = read_checkpoint(checkpoint)
+    languages: list[str] = []
+    for (field, flag), inferred in zip(
+        LANGUAGE_FLAGS.items(), infer_languages(state, data), strict=True
+    ):
+        language = getattr(options, field) or inferred
+        if (language or translates) and not LANGUAGE.fullmatch(language):
+            raise UserError(f"{checkpoint} does not say its languages: give {flag}")
+        languages.append(language)
+    source, target = languages
+    description = ModelDescription(
+        "fairseq", source, target, checkpoint.parent, checkpoint, data, state=state
+    )
+    if not description.source_lang:
+        description = replace(description, **_text_options(data))
+    for kind, name in SUBWORD_FILES.items():
+        model = data.absolute().parent / "subwords" / name
+        if model.is_file():
+            tokenizer = "moses" if kind == "subword_nmt" else "none"
+            return replace(description, subwords=kind, subword_model=model, preprocessing=tokenizer)
+    return description
+
+
+def _text_options(data: Path) -> dict[str, Any]:
+    """The preprocessing of an encoder's text; empty without `TEXT_OPTIONS_JSON` in the folder."""
+    path = data / TEXT_OPTIONS_JSON
+    advice = "prepare the data again, or give another folder by --data"
+    if not path.exists():
+        return {}
+    content = files.read_json(path, advice=advice)
+    if isinstance(content, dict):
+        content = content.get("text", content)  # a task has the options of its encoder as `text`
+    return dict(files.validate(content, TextOptions, f"{path}: ", advice))
+
+
+def _apply_options(description: ModelDescription, options: ModelOptions) -> ModelDescription:
+    """The description with the user's files and options."""
+    changes: dict[str, Any] = {
+        name: value
+        for name in (*LANGUAGE_FLAGS, "data", "position_temperature")
+        if (value := getattr(options, name)) is not None
+    }
+    if options.position_temperature is not None:
+        check_positive("--position-temperature", options.position_temperature)
+        if description.engine != "fairseq":
+            raise UserError(
+                f"--position-temperature {options.position_temperature} is for checkpoints, and "
+                f"{description.folder} is an exported model: export the checkpoint with it"
+            )
+    if options.subwords:
+        model = None if options.subwords == NO_SUBWORDS else options.subwords
+        kind = detect_subword_kind(model) if model else "none"
+        changes |= {"subwords": kind, "subword_model": model, "preprocessing": "none"}
+    if options.tokenizer:
+        changes["preprocessing"] = options.tokenizer
+    description = replace(description, **changes)
+    if description.engine == "fairseq":
+        dictionary_paths(description)
+    return description
+
+
+def _refuse_subwords(dictionary: Path) -> None:
+    """Refuse a vocabulary of subwords, because there is no subword model."""
+    words = (line.rpartition(" ")[0] for line in read_lines(dictionary))
+    if subword := next(filter(SUBWORD.fullmatch, words), None):
+        raise UserError(
+            f"{dictionary} contains subwords (such as {subword}), but no subword model was found "
+            "beside it: name one with --subwords, or give --subwords none to split nothing"
+        )

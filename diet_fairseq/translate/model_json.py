@@ -1,0 +1,174 @@
+"""``model.json``: the description of a translation model in a folder.
+
+The folder, of checkpoints or an export, holds all files that ``model.json`` names, so it can be
+moved and packed. The file is data: its names must stay within the folder, and its values are
+checked.
+"""
+
+import json
+import os
+import re
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, Field
+
+from ..errors import UserError, one_line
+from ..files import atomic_file, read_json_object
+from ..text.subwords import check_vocabulary
+from ..text.tokenizer import Tokenizer
+
+MODEL_JSON = "model.json"
+FORMAT, VERSION = "diet_fairseq model", 1
+PENALTIES = ("fairseq", "tensor2tensor")
+ADVICE = "make or fetch the folder again"
+#: a language is part of the names of dictionaries
+LANGUAGE = re.compile(r"[A-Za-z0-9][\w-]{0,31}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class ModelDescription:
+    """A model, and the files and options of its text."""
+
+    engine: str  # fairseq, ctranslate2 or transformers
+    source_lang: str  # such as en; empty for encoders
+    target_lang: str
+    folder: Path  # of model.json
+    checkpoint: Path | None = None  # fairseq's file; None: the folder is the model
+    data: Path | None = None  # folder of fairseq's dict.LANG.txt; None: the engine has its own
+    subwords: str = "none"  # sentencepiece, subword_nmt, or none for a vocabulary of words
+    subword_model: Path | None = None  # SentencePiece's model or subword-nmt's codes
+    preprocessing: str = "none"  # tokenizer before the subwords: none or moses
+    beam: int = 5  # number of hypotheses
+    lenpen: float = 1.0
+    penalty: str = "fairseq"  # length ** lenpen; tensor2tensor: ((5 + length) / 6) ** lenpen
+    max_source_length: int | None = None  # limits of subwords, if not only the model has one
+    max_target_length: int | None = None
+    lower: bool = False  # whether an encoder's text is lower-cased
+    language: str = "en"  # of an encoder's text
+    position_temperature: float | None = None  # divisor of attention's logits, if not the model's
+    # the content of the checkpoint, if it was read to find its languages
+    state: dict[str, Any] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """The languages of source and target."""
+        return self.source_lang or self.language, self.target_lang or self.language
+
+    @cached_property
+    def tokenizers(self) -> tuple[Tokenizer, Tokenizer]:
+        """The tokenizers of the source and the target language.
+
+        Raises:
+            UserError: the subword model can't be read
+        """
+        source, target = (
+            Tokenizer(
+                self.subwords,
+                self.subword_model,
+                language,
+                self.preprocessing == "moses",
+                self.lower,
+            )
+            for language in self.languages
+        )
+        return source, target
+
+    def check_vocabulary(self, words: Collection[str]) -> None:
+        """Refuse the words of a dictionary to which the subword model does not belong."""
+        files = f"{self.data or self.folder} and {self.subword_model}"
+        check_vocabulary(self.tokenizers[0].subwords, words, files)
+
+    def write(self) -> None:
+        """Write ``model.json`` into the folder, which must hold all files that it names."""
+
+        def relative(path: Path | None) -> str | None:
+            return None if path is None else path.relative_to(self.folder).as_posix()
+
+        values = vars(self) | {
+            "format": FORMAT,
+            "version": VERSION,
+            "checkpoint": relative(self.checkpoint),
+            "data": relative(self.data),
+            "subwords": {"kind": self.subwords, "model": relative(self.subword_model)},
+        }
+        content = {name: values[name] for name in _ModelJson.model_fields}
+        with atomic_file(self.folder / MODEL_JSON) as file:
+            file.write(json.dumps(content, indent=1) + "\n")
+
+
+def _file_name(value: str) -> str:
+    """A path within the folder, whose links are followed."""
+    if not value or "\0" in value:
+        raise ValueError("must name a file of the folder")
+    path = PurePosixPath(value)
+    if path.is_absolute() or ".." in path.parts:
+        raise ValueError("must name a file within the folder")
+    return value
+
+
+def _language(value: str) -> str:
+    if not LANGUAGE.fullmatch(value):
+        raise ValueError("must be a language's code such as en")
+    return value
+
+
+FileName = Annotated[str, AfterValidator(_file_name)]
+Language = Annotated[str, AfterValidator(_language)]
+Length = Annotated[int, Field(ge=1, le=1_000_000)]
+
+
+class _Subwords(BaseModel, strict=True):
+    kind: Literal["sentencepiece", "subword_nmt", "none"] = "none"
+    model: FileName | None = None
+
+
+class _ModelJson(BaseModel, strict=True):
+    """The content of ``model.json``; unknown keys are ignored."""
+
+    format: Literal["diet_fairseq model"]
+    version: Literal[1]
+    engine: Literal["fairseq", "ctranslate2", "transformers"]
+    checkpoint: FileName | None = None
+    data: FileName | None = None
+    source_lang: Language
+    target_lang: Language
+    subwords: _Subwords = _Subwords()
+    preprocessing: Literal["none", "moses"] = "none"
+    beam: Annotated[int, Field(ge=1, le=10_000)] = 5
+    lenpen: Annotated[float, Field(ge=-100, le=1000, allow_inf_nan=False)] = 1.0
+    penalty: Literal["fairseq", "tensor2tensor"] = "fairseq"
+    max_source_length: Length | None = None
+    max_target_length: Length | None = None
+
+
+def read_model_json(folder: Path) -> ModelDescription:
+    """The description in the folder's ``model.json``.
+
+    Raises:
+        UserError: the file can't be read, a value is not valid, or a file is missing
+    """
+    path = folder / MODEL_JSON
+    content = read_json_object(path, _ModelJson, advice=ADVICE)
+    is_fairseq, has_subwords = content.engine == "fairseq", content.subwords.kind != "none"
+    files: list[Path | None] = []
+    for key, name, is_needed in (
+        ("checkpoint", content.checkpoint, is_fairseq),
+        ("data", content.data, is_fairseq),
+        ("subwords.model", content.subwords.model, has_subwords),
+    ):
+        if name is None and is_needed:
+            raise UserError(f"{path}: {key} must name a file of the folder; {ADVICE}")
+        if name and not os.path.exists(folder / name):  # Path.exists raises for long names
+            text = one_line(str(folder / name))
+            text = text if len(text) < 300 else f"{text[:296]} ..."
+            raise UserError(
+                f"{path}: {key} names {text}, which is not there: train first, or {ADVICE}"
+            )
+        files.append(folder / name if name else None)
+    options = content.model_dump(exclude={"format", "version"})
+    options["checkpoint"], options["data"], options["subword_model"] = files
+    return ModelDescription(**options | {"subwords": content.subwords.kind}, folder=folder)

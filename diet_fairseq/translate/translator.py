@@ -1,0 +1,267 @@
+"""`Translator`: text to text with a trained model."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..errors import UserError
+from .engine import Engine, Hypothesis, Search
+from .model_files import ModelOptions, check_ensemble, resolve_model
+from .model_json import ModelDescription
+
+#: one line, or several
+Lines = TypeVar("Lines", str, list[str])
+#: source subwords in a batch, with padding
+MAX_TOKENS = 4000
+#: limit of source subwords for models without a limit: fairseq's default of
+#: --max-source-positions, without </s>
+MAX_SOURCE_LENGTH = 1023
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A line's translation, and its log-probability divided by the length penalty.
+
+    A line that was cut has the mean of its parts' scores; an empty one has 0.
+    """
+
+    text: str
+    score: float
+
+
+class TooLong(UserError):
+    """A line exceeds the model's limit of subwords, and may not be cut.
+
+    Attributes:
+        number: number of the line, from 1
+        subwords: its number of subwords
+        max_subwords: the limit
+    """
+
+    def __init__(self, number: int, subwords: int, max_subwords: int) -> None:
+        super().__init__(
+            f"line {number} has {subwords:,} subwords, but the model takes {max_subwords:,}"
+        )
+        self.number, self.subwords, self.max_subwords = number, subwords, max_subwords
+
+    @property
+    def longest(self) -> int:
+        """The name of `max_subwords` in 0.3."""
+        return self.max_subwords
+
+
+class Translator:
+    """Translates lines of plain text. Any number of threads may call it at once.
+
+        from diet_fairseq import Translator
+
+        translator = Translator("wmt18/en-de/runs/diet_rel-base-s1-0f3ac210")
+        translator.translate("A man rides a horse.")
+        translator.translate(["One line.", "Another."])
+        Translator(["runs/seed1", "runs/seed2"])  # an ensemble
+
+    Args:
+        model: a folder with ``model.json``, an exported model, or a checkpoint; several checkpoints
+            with one vocabulary are an ensemble
+        data: folder of fairseq's dictionaries, for a checkpoint without ``model.json`` beside it
+        subwords: SentencePiece model, subword-nmt codes, or "none", for such a checkpoint
+        tokenizer: "moses" or "none", the tokenizer before the subwords, for such a checkpoint
+        source_lang: source language (default: the checkpoint's)
+        target_lang: target language (default: the checkpoint's)
+        device: such as "cpu" or "cuda:0"
+        threads: number of CPU threads of the process (default: PyTorch's or CTranslate2's choice)
+        max_tokens: source subwords in a batch
+        position_temperature: number that the logits of attention are divided by, below 1 for longer
+            inputs (default: the checkpoint's, 1)
+        any_ctranslate2: load a CTranslate2 folder that ``export ctranslate2`` did not write; a
+            forged one can corrupt memory
+
+    Attributes:
+        source_lang, target_lang: the languages
+        max_source_length: limit of subwords, beyond which a line is cut
+        search: the default beam and length penalty
+
+    Raises:
+        UserError: a file is missing or not valid, or the files don't belong together
+    """
+
+    def __init__(
+        self,
+        model: str | PathLike[str] | Sequence[str | PathLike[str]],
+        *,
+        data: str | PathLike[str] | None = None,
+        subwords: str | PathLike[str] | None = None,
+        tokenizer: str | None = None,
+        source_lang: str | None = None,
+        target_lang: str | None = None,
+        position_temperature: float | None = None,
+        device: str = "cpu",
+        threads: int | None = None,
+        max_tokens: int = MAX_TOKENS,
+        any_ctranslate2: bool = False,
+    ) -> None:
+        options = ModelOptions(
+            data=Path(data) if data else None,
+            subwords=Path(subwords) if subwords else None,
+            tokenizer=tokenizer,
+            source_lang=source_lang,
+            target_lang=target_lang,
+            position_temperature=position_temperature,
+        )
+        models = [model] if isinstance(model, str | PathLike) else model
+        descriptions = [resolve_model(Path(path), options) for path in models]
+        description = descriptions[0]
+        self.source_lang, self.target_lang = description.source_lang, description.target_lang
+        self.search = Search(
+            description.beam, lenpen=description.lenpen, penalty=description.penalty
+        )
+        self.max_tokens = max_tokens
+        self._source, self._target = description.tokenizers
+        self._engine = load_engine(descriptions, device, threads, any_ctranslate2)
+        limits = (
+            self._engine.max_source_length, description.max_source_length, MAX_SOURCE_LENGTH
+        )  # fmt: skip
+        self.max_source_length: int = min(limit for limit in limits if limit is not None)
+
+    @property
+    def longest(self) -> int:
+        """The name of `max_source_length` in 0.3."""
+        return self.max_source_length
+
+    def translate(
+        self,
+        text: Lines,
+        *,
+        beam: int | None = None,
+        lenpen: float | None = None,
+        strict: bool = False,
+    ) -> Lines:
+        """The translation of one line, or those of several, in their order.
+
+        Each text is one line, whatever characters it holds, and so is its translation. A blank line
+        stays blank. A line that is too long is cut at the ends of its sentences; with ``strict`` it
+        raises `TooLong`.
+
+        :param beam: hypotheses to keep
+        :param lenpen: exponent of the length penalty
+        """
+        lines = [text] if isinstance(text, str) else text
+        candidates = self.candidates(lines, beam=beam, lenpen=lenpen, strict=strict)
+        best = [translations[0].text for translations in candidates]
+        return best[0] if isinstance(text, str) else best
+
+    def candidates(
+        self,
+        lines: Sequence[str],
+        *,
+        nbest: int = 1,
+        beam: int | None = None,
+        lenpen: float | None = None,
+        strict: bool = False,
+        done: Callable[[int], Any] = lambda lines: None,
+    ) -> list[list[Translation]]:
+        """The ``nbest`` translations of every line, best first, otherwise as `translate`.
+
+        Missing ones are empty (a blank line has none).
+
+        :param done: is called after each batch with the number of lines that it completed
+        :raises UserError: ``nbest`` exceeds ``beam``, or either is less than 1
+        """
+        search = replace(
+            self.search,
+            nbest=nbest,
+            beam=self.search.beam if beam is None else beam,
+            lenpen=self.search.lenpen if lenpen is None else lenpen,
+        )
+        if search.beam < 1:
+            raise UserError(f"beam must be at least 1, but is {search.beam}")
+        if not 1 <= nbest <= search.beam:
+            raise UserError(
+                f"nbest must be from 1 to the beam, {search.beam}, but is {nbest}: widen the beam, "
+                "or ask for fewer"
+            )
+        parts = [
+            (number, part)
+            for number, line in enumerate(lines)
+            for part in self._parts(line, number + 1, strict)
+        ]
+        pending = Counter(number for number, _ in parts)
+        done(len(lines) - len(pending))
+        results: list[dict[int, list[Hypothesis]]] = [{} for _ in lines]  # by index of the part
+        for batch in self._batches([part for _, part in parts]):
+            hypotheses = self._engine.translate([parts[index][1] for index in batch], search)
+            numbers = [parts[index][0] for index in batch]
+            for index, number, beam_of_part in zip(batch, numbers, hypotheses, strict=True):
+                results[number][index] = beam_of_part
+            pending -= Counter(numbers)
+            done(len(set(numbers) - pending.keys()))
+        return [
+            [self._join([line[index] for index in sorted(line)], rank) for rank in range(nbest)]
+            for line in results
+        ]
+
+    def _parts(self, line: str, number: int, strict: bool) -> list[list[str]]:
+        # JSON may hold unpaired surrogates, which subword models reject.
+        line = line.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        parts = self._source.split(line, self.max_source_length)
+        if strict and len(parts) > 1:
+            raise TooLong(number, sum(map(len, parts)), self.max_source_length)
+        return parts
+
+    def _batches(self, parts: Sequence[Sequence[str]]) -> Iterator[list[int]]:
+        """Batches of indices into ``parts``, the longest first, as they take the most memory."""
+        batch: list[int] = []
+        for index in sorted(range(len(parts)), key=lambda index: -len(parts[index])):
+            # parts are padded to the length of the first
+            if batch and (len(batch) + 1) * (len(parts[batch[0]]) + 1) > self.max_tokens:
+                yield batch
+                batch = []
+            batch.append(index)
+        if batch:
+            yield batch
+
+    def _join(self, parts: list[list[Hypothesis]], rank: int) -> Translation:
+        """A line's translation of this rank, joined from those of its parts."""
+        empty = Hypothesis([], 0.0)
+        ranked = [part[rank] if rank < len(part) else empty for part in parts]
+        texts = [self._target.decode(hypothesis.tokens) for hypothesis in ranked]
+        score = sum(hypothesis.score for hypothesis in ranked) / max(1, len(ranked))
+        return Translation(" ".join(filter(None, texts)), score)
+
+
+def load_engine(
+    descriptions: Sequence[ModelDescription],
+    device: str = "cpu",
+    threads: int | None = None,
+    any_ctranslate2: bool = False,
+) -> Engine:
+    """A model, or several as an ensemble, in memory on a device such as ``cpu`` or ``cuda:0``.
+
+    Only fairseq's checkpoints import PyTorch and fairseq.
+
+    Args:
+        any_ctranslate2: whether an exported folder is loaded unchecked
+
+    Raises:
+        UserError: a model can't be loaded, or the models don't belong together
+    """
+    first, *others = descriptions
+    for description in others:
+        check_ensemble(first, description)
+    if first.engine == "fairseq":
+        from .fairseq_engine import FairseqEngine, find_device
+        from .loading import load_model
+
+        torch_device = find_device(device)
+        return FairseqEngine([load_model(model) for model in descriptions], torch_device, threads)
+    if first.engine == "ctranslate2":
+        from .ctranslate2_engine import CTranslate2Engine
+
+        return CTranslate2Engine(first, device, threads, any_ctranslate2)
+    raise UserError(
+        f"{first.folder} is a model for {first.engine}: load it there, or export the checkpoint "
+        "for here: `diet-fairseq export ctranslate2`"
+    )

@@ -1,0 +1,127 @@
+"""The encoder, the decoder and the attention without fairseq and transformers."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from diet_fairseq.config import translation_schemes
+from diet_fairseq.positions import SCHEMES
+from diet_fairseq.transformer import (
+    DecodingCache,
+    Encoder,
+    PositionalAttention,
+    StackConfig,
+    Transformer,
+)
+from tests.support.pages import text_of
+
+close = torch.testing.assert_close
+#: libraries that the core must not import
+HIDDEN = ("fairseq", "transformers", "omegaconf", "hydra", "sacrebleu", "sentencepiece", "pydantic")
+HIDE = f"""
+import sys
+class Hidden:
+    def find_spec(self, name, *rest):
+        if name.partition(".")[0] in {HIDDEN}:
+            raise ImportError(name + " is hidden")
+sys.meta_path.insert(0, Hidden())
+"""
+
+
+def blocks(page: str) -> list[str]:
+    return [part.partition("```")[0] for part in text_of(page).split("```python\n")[1:]]
+
+
+def test_the_examples_of_the_documentation_run_without_fairseq_and_transformers():
+    checks = """
+assert logits.shape == (8, 14, 1000) and words.shape == (8, 11)
+assert features.shape == (8, 20, 64) and out.shape == (20, 8, 64)
+assert weights.shape == (8, 4, 20, 20) and not weights.triu(1).any()
+"""
+    program = HIDE + "\n".join(blocks("docs/pytorch.md")) + checks
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def model_of(scheme: str, **options) -> Transformer:
+    torch.manual_seed(1)
+    sizes = {"layers": 2, "embed_dim": 16, "heads": 2, "max_positions": 12, "dropout": 0.0}
+    model = Transformer(StackConfig.for_scheme(scheme, **sizes | options), vocabulary=30)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    return model
+
+
+SOURCE = torch.tensor([[1, 1, 5, 6, 7], [8, 9, 10, 11, 12], [4, 5, 1, 1, 1]])
+TARGET = torch.tensor([[2, 5, 6, 7, 8, 9], [2, 9, 8, 7, 6, 5], [2, 4, 4, 4, 4, 4]])
+
+
+@pytest.mark.parametrize("scheme", translation_schemes())
+@torch.no_grad()
+def test_incremental_decoding_gives_the_logits_of_all_tokens_at_once(scheme):
+    model = model_of(scheme).eval()
+    expected = model(SOURCE, TARGET)
+    encoded, cache = model.encoder(SOURCE), DecodingCache()
+    steps = [model.decode(TARGET[:, :n], encoded, cache) for n in (2, 3, 4, 5, 6)]
+    close(torch.cat(steps, dim=1), expected, rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_cache_reorders_itself():
+    model = model_of("shaw").eval()
+    encoded, cache, order = model.encoder(SOURCE), DecodingCache(), torch.tensor([2, 0])
+    model.decode(TARGET[:, :4], encoded, cache)
+    cache.reorder(order)
+    actual = model.decode(TARGET[order, :5], encoded, cache)
+    close(actual[:, -1], model(SOURCE[order], TARGET[order, :5])[:, -1], rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_rows_of_a_sentence_share_its_source():
+    model = model_of("rope").eval()
+    encoded, cache = model.encoder(SOURCE), DecodingCache()
+    model.decode(TARGET[:, :2], encoded, cache)
+    cache.share_source(sentences=3, beams=2)
+    cache.reorder(torch.tensor([0, 0, 1, 1, 2, 2]))
+    rows = torch.tensor([3, 2, 5, 5])  # of the second and the third sentence
+    sentences = rows // 2
+    model.decode(TARGET.repeat_interleave(2, dim=0)[:, :3], encoded, cache)
+    cache.reorder(rows)
+    assert {len(store.keys) for store in cache.source.values()} == {2}
+    actual = model.decode(TARGET[sentences, :4], encoded, cache)[:, -1]
+    close(actual, model(SOURCE[sentences], TARGET[sentences, :4])[:, -1], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_scheme_trains_an_encoder(scheme):
+    torch.manual_seed(1)
+    sizes = {"layers": 2, "embed_dim": 16, "heads": 2, "max_positions": 12, "dropout": 0.0}
+    encoder = Encoder(StackConfig.for_scheme(scheme, **sizes), nn.Embedding(30, 16, padding_idx=1))
+    readout = nn.Linear(16, 30)
+    optimizer = torch.optim.Adam([*encoder.parameters(), *readout.parameters()], lr=0.01)
+    losses = []
+    for _ in range(5):
+        loss = nn.functional.cross_entropy(readout(encoder(SOURCE).features).mT, SOURCE)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+
+
+def test_attention_without_a_scheme_is_pytorch_s():
+    theirs = nn.MultiheadAttention(16, 4)
+    ours = PositionalAttention(16, 4)
+    state = theirs.state_dict()
+    for kind in ("weight", "bias"):
+        parts = state.pop(f"in_proj_{kind}").chunk(3)
+        state |= {f"{name}_proj.{kind}": part for name, part in zip("qkv", parts, strict=True)}
+    ours.load_state_dict(state)
+    x = torch.randn(5, 3, 16)
+    expected, expected_weights = theirs(x, x, x, average_attn_weights=False)
+    actual, weights = ours(x, need_weights=True)
+    close(actual, expected, rtol=1e-5, atol=1e-5)
+    close(weights, expected_weights, rtol=1e-5, atol=1e-5)

@@ -1,0 +1,127 @@
+"""`model.json` describes the model in a folder; it is read as data, and its values are checked."""
+
+import json
+import re
+
+import pytest
+
+from diet_fairseq.errors import UserError
+from diet_fairseq.translate.model_json import ModelDescription, read_model_json
+
+GIVEN = {
+    "format": "diet_fairseq model",
+    "version": 1,
+    "engine": "fairseq",
+    "checkpoint": "model.pt",
+    "data": ".",
+    "source_lang": "en",
+    "target_lang": "de",
+    "subwords": {"kind": "sentencepiece", "model": "sub/words.model"},
+    "preprocessing": "none",
+    "beam": 4,
+    "lenpen": 0.6,
+    "penalty": "tensor2tensor",
+    "max_source_length": 100,
+    "max_target_length": 50,
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "model.pt").touch()
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "words.model").touch()
+    return tmp_path
+
+
+def refusal(folder, content):
+    text = content if isinstance(content, str | bytes) else json.dumps(content)
+    (folder / "model.json").write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(UserError) as error:
+        read_model_json(folder)
+    text = str(error.value)
+    assert text.isprintable()
+    assert len(text) < 500
+    return text.replace(str(folder), "FOLDER")
+
+
+def test_a_description_is_read_as_written_and_its_folder_can_move(folder, tmp_path_factory):
+    description = ModelDescription(
+        "fairseq", "en", "de", folder, folder / "model.pt", folder, "sentencepiece",
+        folder / "sub" / "words.model", beam=4, lenpen=0.6, penalty="tensor2tensor",
+        max_source_length=100, max_target_length=50,
+    )  # fmt: skip
+    description.write()
+    assert json.loads((folder / "model.json").read_text()) == GIVEN
+    assert read_model_json(folder) == description
+    moved = folder.rename(tmp_path_factory.mktemp("elsewhere") / "moved")
+    assert read_model_json(moved).checkpoint == moved / "model.pt"
+
+
+def test_an_exported_model_has_fewer_keys_and_others_are_ignored(folder):
+    content = {key: GIVEN[key] for key in ("format", "version", "source_lang", "target_lang")}
+    content |= {"engine": "ctranslate2", "quantization": "int8"}
+    (folder / "model.json").write_text(json.dumps(content))
+    description = read_model_json(folder)
+    assert description == ModelDescription("ctranslate2", "en", "de", folder)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "text"),
+    [
+        ("format", "other", "format must be 'diet_fairseq model', but is \"other\""),
+        ("version", 2, "version must be 1, but is 2"),
+        (
+            "engine",
+            "onnx",
+            "engine must be 'fairseq', 'ctranslate2' or 'transformers', but is \"on",
+        ),
+        ("engine", ["fairseq"], "engine must be 'fairseq', 'ctranslate2' or 'transformers', but"),
+        ("source_lang", "../x", "source_lang must be a language's code such as en, but is"),
+        ("source_lang", "en\n", "source_lang must be a language's code such as en, but is"),
+        ("target_lang", None, "target_lang must be a valid string, but is null"),
+        ("checkpoint", "/etc/passwd", "checkpoint must name a file within the folder, but is"),
+        ("checkpoint", "a/../../b", "checkpoint must name a file within the folder, but is"),
+        ("checkpoint", None, "checkpoint must name a file of the folder; make or fetch the folder"),
+        ("checkpoint", "a\0b", "checkpoint must name a file of the folder, but is"),
+        ("checkpoint", "nosuch.pt", "checkpoint names FOLDER/nosuch.pt, which is not there: train"),
+        ("checkpoint", "a" * 256, "checkpoint names FOLDER/aaaaaa"),
+        ("checkpoint", "a/" * 5000, "checkpoint names FOLDER/a/a"),
+        ("data", 7, "data must be a valid string, but is 7"),
+        ("subwords", "x", "subwords must be an object, but is"),
+        ("subwords", {"kind": "new"}, "subwords.kind must be 'sentencepiece', 'subword_nmt' or 'n"),
+        ("subwords", {"kind": "subword_nmt"}, "subwords.model must name a file of the folder; mak"),
+        ("preprocessing", "spacy", "preprocessing must be 'none' or 'moses', but is \"spacy\""),
+        ("beam", 0, "beam must be greater than or equal to 1, but is 0"),
+        ("beam", True, "beam must be a valid integer, but is true"),
+        ("beam", 10**400, "beam must be less than or equal to 10000, but is 10000"),
+        ("beam", 10**30, "beam must be less than or equal to 10000, but is 10000"),
+        ("lenpen", "1", 'lenpen must be a valid number, but is "1"'),
+        ("lenpen", float("nan"), "lenpen must be "),
+        ("penalty", "x", "penalty must be 'fairseq' or 'tensor2tensor', but is \"x\""),
+        ("max_source_length", 0.5, "max_source_length must be a valid integer, but is 0.5"),
+        ("max_source_length", 10**9, "max_source_length must be less than or equal to 1000000"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_rule(folder, key, value, text):
+    assert refusal(folder, GIVEN | {key: value}).startswith(f"FOLDER/model.json: {text}")
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("{", "is not valid JSON ("),
+        (b"\xff", "is not valid JSON ("),
+        ("[" * 100_000, "is not valid JSON ("),
+        ('{"beam": ' + "9" * 5000 + "}", "is not valid JSON (number out of range"),
+        ("[]", "is not a JSON object: make or fetch the folder again"),
+        (" " * (1 << 20) + "{}", "is too large: it has 1,048,578 bytes, and may have 1,048,576;"),
+    ],
+)
+def test_other_content_is_refused(folder, content, text):
+    assert refusal(folder, content).startswith(f"FOLDER/model.json {text}")
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(UserError, match=re.escape(f"{tmp_path}/model.json can't be read: No such")):
+        read_model_json(tmp_path)

@@ -1,0 +1,299 @@
+"""The service: each client gets its own answer, or a status and one line with the reason."""
+
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+pytest.importorskip("starlette", reason="needs diet_fairseq[serve]")
+from starlette.testclient import TestClient
+
+from diet_fairseq.translate.service.app import Limits, application
+from diet_fairseq.translate.service.batching import USUAL
+from diet_fairseq.translate.translator import Translation
+
+JSON = {"Content-Type": "application/json"}
+
+
+class Mirror:
+    """A translator that reverses lines, as soon as its gate is open."""
+
+    source_lang, target_lang = "en", "de"
+
+    def __init__(self):
+        self.gate = threading.Event()
+        self.gate.set()
+        self.batches = []
+
+    def candidates(self, lines):
+        self.batches.append(list(lines))
+        assert self.gate.wait(20)
+        if "fail" in lines:
+            raise RuntimeError("out of memory")
+        return [[Translation(line[::-1], -len(line) / 3)] for line in lines]
+
+
+@pytest.fixture
+def mirror():
+    return Mirror()
+
+
+@pytest.fixture
+def serve(mirror):
+    """A function that starts a service with limits, and returns its client."""
+    clients = []
+
+    def start(**limits):
+        client = TestClient(
+            application(mirror, Limits(**limits), ["testserver"]), raise_server_exceptions=False
+        )
+        clients.append(client)
+        return client.__enter__()
+
+    yield start
+    mirror.gate.set()
+    for client in clients:
+        client.__exit__(None, None, None)
+
+
+def post(client, **values):
+    return client.post("/translate", json=values)
+
+
+def until(true):
+    end = time.monotonic() + 10
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def until_waiting(client, lines):
+    """Wait until so many lines are in the queue."""
+    until(lambda: client.get("/health").json()["waiting"] == lines)
+
+
+def test_libretranslate_s_request_form_is_answered(serve):
+    client = serve()
+    whole = {"source": "en", "target": "de", "format": "text", "api_key": "", "alternatives": 0}
+    assert post(client, q="abc", **whole).json() == {"translatedText": "cba"}
+    assert post(client, q="d\n\nef", **whole).json() == {"translatedText": "d\n\nfe"}
+    assert post(client, q="ab", source="auto", target="de").json() == {"translatedText": "ba"}
+
+
+def test_scores_are_answered_on_demand(serve):
+    client = serve()
+    answer = post(client, q="abc\n\nd", scores=True)
+    assert answer.json() == {"translatedText": "cba\n\nd", "scores": [-1.0, 0.0, -0.333333]}
+    refused = post(client, q="abc", scores="maybe")
+    assert refused.status_code == 400
+    assert refused.json()["error"].startswith("scores must be a valid boolean")
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({}, "q is missing"),
+        ({"q": ""}, 'q must have at least 1 character, but is ""'),
+        ({"q": 7}, "q must be a valid string, but is 7"),
+        ({"q": "a", "source": "fr"}, "source 'fr' is not supported: this model translates en"
+         " to de"),
+        ({"q": "a", "target": "fr"}, "target 'fr' is not supported: this model translates en"
+         " to de"),
+        ({"q": "a", "target": ["x"]}, 'target must be a valid string, but is ["x"]'),
+        ({"q": "a", "format": "html"}, "format must be 'text', but is \"html\""),
+        ({"q": "a\n" + "b" * 31}, "line 2 of q has 31 characters, more than 30: shorten it"),
+        ({"q": "\n" * 9}, "q has 10 lines, more than 8: send fewer"),
+    ],
+)  # fmt: skip
+def test_a_wrong_field_is_refused_in_one_line(serve, values, text):
+    answer = post(serve(characters=30, waiting=8), **values)
+    assert (answer.status_code, answer.json()) == (400, {"error": text})
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (b"", "valid JSON in UTF-8"),
+        (b"{", "valid JSON in UTF-8"),
+        (b"\xff", "valid JSON in UTF-8"),
+        (b'"text"', "a JSON object"),
+        (b"[" * 100_000, "valid JSON in UTF-8"),
+        (b'{"q": "\xe4"}', "valid JSON in UTF-8"),
+        (b"1" * 5000, "valid JSON in UTF-8"),
+    ],
+)
+def test_a_body_that_is_not_a_json_object_is_refused(serve, body, text):
+    answer = serve().post("/translate", content=body, headers=JSON)
+    assert answer.status_code == 400
+    assert answer.json() == {"error": f"the body is not {text}: send an object with q"}
+
+
+def test_a_body_that_is_too_large_is_refused(serve, mirror):
+    client = serve()
+    body = json.dumps({"q": "a" * 10_000_000}).encode()
+    pieces = (body[start : start + (1 << 20)] for start in range(0, len(body), 1 << 20))
+    for content in (body, pieces):
+        answer = client.post("/translate", content=content, headers=JSON)
+        assert answer.status_code == 413
+        text = "the body has more than 10,000,000 bytes: send less text"
+        assert answer.json() == {"error": text}
+    assert mirror.batches == []
+
+
+def test_other_addresses_and_methods_are_refused(serve):
+    client = serve()
+    for path in ("/nosuch", "/health/"):  # without a redirect
+        answer = client.get(path, follow_redirects=False)
+        assert (answer.status_code, answer.json()) == (404, {"error": "Not Found"})
+    answer = client.get("/translate")
+    assert (answer.status_code, answer.json()) == (405, {"error": "Method Not Allowed"})
+    assert answer.headers["allow"] == "POST"
+
+
+def test_escaped_surrogate_pairs_are_characters(serve, mirror):
+    content = b'{"q": "a\\ud83d\\ude00"}'
+    answer = serve().post("/translate", content=content, headers=JSON)
+    assert answer.json() == {"translatedText": "\U0001f600a"}
+
+
+def test_waiting_requests_are_translated_together_and_not_mixed_up(serve, mirror):
+    client = serve()
+    mirror.gate.clear()
+    texts = [f"request {number}\nits end {number}" for number in range(30)]
+    with ThreadPoolExecutor(31) as threads:
+        first = threads.submit(post, client, q="first")
+        until(lambda: mirror.batches)
+        answers = [threads.submit(post, client, q=text) for text in texts]
+        until_waiting(client, 60)
+        mirror.gate.set()
+        translations = [answer.result().json()["translatedText"] for answer in answers]
+    assert first.result().json() == {"translatedText": "tsrif"}
+    assert translations == ["\n".join(line[::-1] for line in text.split("\n")) for text in texts]
+    assert [len(batch) for batch in mirror.batches] == [1, 60]
+
+
+@pytest.mark.parametrize(
+    ("line", "limits", "waiting"), [("l", {"together": 16}, 85), ("l" * 5000, {}, 98)]
+)
+def test_a_request_of_many_lines_delays_no_short_one(serve, mirror, line, limits, waiting):
+    """A request of long lines delays no short one, either."""
+    client = serve(**limits)
+    mirror.gate.clear()
+    with ThreadPoolExecutor(2) as threads:
+        long = threads.submit(post, client, q="\n".join([line] * 100))
+        until(lambda: mirror.batches)
+        short = threads.submit(post, client, q="short")
+        until_waiting(client, waiting)
+        mirror.gate.set()
+        assert short.result().json() == {"translatedText": "trohs"}
+        assert long.result().json()["translatedText"].count("\n") == 99
+    assert "short" in mirror.batches[1]
+    assert max(sum(map(len, batch)) for batch in mirror.batches) <= 64 * USUAL + 5000
+
+
+def test_a_line_that_is_longer_than_a_batch_is_a_batch(serve, mirror):
+    answer = post(serve(together=2), q="\n".join(["a" * 1000, "b" * 1000, "c"]))
+    assert [len(line) for line in answer.json()["translatedText"].split("\n")] == [1000, 1000, 1]
+    assert [len(batch) for batch in mirror.batches] == [1, 1, 1]
+
+
+def test_a_full_queue_refuses_requests(serve, mirror):
+    client = serve(waiting=3)
+    mirror.gate.clear()
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(post, client, q="first")
+        until(lambda: mirror.batches)
+        second = threads.submit(post, client, q="a\nb\nc")
+        until_waiting(client, 3)
+        answer = post(client, q="one more")
+        assert answer.status_code == 503
+        assert answer.json() == {"error": "the request queue is full: try again later"}
+        assert answer.headers["retry-after"] == "1"
+        mirror.gate.set()
+        assert first.result().status_code == second.result().status_code == 200
+
+
+def test_a_request_that_takes_too_long_fails_alone(serve, mirror):
+    client = serve(seconds=0.2)
+    mirror.gate.clear()
+    with ThreadPoolExecutor(1) as threads:
+        slow = threads.submit(post, client, q="slow").result()
+        assert slow.status_code == 504
+        assert slow.json() == {
+            "error": "the translation took more than 0.2 seconds: send less text"
+        }
+        waited = threads.submit(post, client, q="waited").result()
+        assert waited.status_code == 504
+        mirror.gate.set()
+    assert post(client, q="abc").json() == {"translatedText": "cba"}
+    assert ["waited"] not in mirror.batches  # nobody waited for it any more
+
+
+def test_a_request_that_fails_fails_alone(serve, mirror):
+    client = serve()
+    mirror.gate.clear()
+    with ThreadPoolExecutor(4) as threads:
+        first = threads.submit(post, client, q="first")
+        until(lambda: mirror.batches)
+        answers = [threads.submit(post, client, q=text) for text in ("ab\ncd", "fail", "ef")]
+        until_waiting(client, 4)
+        mirror.gate.set()
+        assert [answer.result().status_code for answer in answers] == [200, 500, 200]
+        assert answers[0].result().json() == {"translatedText": "ba\ndc"}
+        assert first.result().status_code == 200
+
+
+def test_a_request_that_fails_is_not_translated_to_its_end(serve, mirror):
+    client = serve()
+    assert post(client, q="\n".join(["fail", *["l"] * 100])).status_code == 500
+    assert post(client, q="abc").status_code == 200
+    assert [len(batch) for batch in mirror.batches] == [64, 8, 1]
+
+
+@pytest.mark.parametrize(
+    ("host", "is_served"),
+    [("testserver", True), ("TestServer:80", True), ("localhost:5000", True), ("127.0.0.1", True),
+     ("[::1]:5000", True), ("10.1.2.3:80", False), ("evil.example", False), ("testserver.x", False),
+     ("127.0.0.1.evil.example", False), ("[::1", False), ("a@localhost", False), ("", False)],
+)  # fmt: skip
+@pytest.mark.parametrize("path", ["/", "/health", "/nosuch"])
+def test_other_host_names_are_refused(serve, host, is_served, path):
+    answer = serve().get(path, headers={"Host": host})
+    assert (answer.status_code != 400) == is_served
+
+
+@pytest.mark.parametrize(
+    "kind", ["text/plain", "application/x-www-form-urlencoded", "text/json", None]
+)
+def test_json_of_another_type_is_refused(serve, mirror, kind):
+    headers = {"Content-Type": kind} if kind else {}
+    answer = serve().post("/translate", content=b'{"q": "a"}', headers=headers)
+    assert answer.status_code == 415
+    assert answer.json() == {
+        "error": f"Content-Type must be application/json, but is {kind or ''!r}: send JSON"
+    }
+    assert mirror.batches == []
+
+
+def test_a_failure_of_the_model_is_logged(serve, caplog):
+    client = serve()
+    answer = post(client, q="fail")
+    assert answer.status_code == 500
+    assert answer.json() == {"error": "the translation failed: see the service's log"}
+    assert "out of memory" in caplog.text
+    assert post(client, q="abc").status_code == 200
+
+
+def test_health(serve):
+    answer = serve().get("/health")
+    assert answer.json() == {"status": "ok", "source": "en", "target": "de", "waiting": 0}
+
+
+def test_the_page_loads_nothing_from_elsewhere(serve):
+    answer = serve().get("/")
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    assert "<title>Translate en to de</title>" in answer.text
+    assert "{{" not in answer.text
+    assert "://" not in answer.text
