@@ -1,7 +1,5 @@
 """NumPy's numbers are read from a checkpoint, and no other arrays."""
 
-import signal
-
 import numpy as np
 import pytest
 import torch
@@ -65,34 +63,17 @@ INT = (3, "<", None, None, None, -1, -1, 0)
 POINTERS = Kind("i8", (3, "|", None, ("a",), {"a": (Kind("O"), 0)}, 8, 1, 0))
 
 
-def test_an_array_of_pointers_crashes_where_numpy_builds_it(tmp_path):
-    """The control: where NumPy's own types are allowed, a file chooses pointers."""
-    path = saved(tmp_path / "x.pt", x=Numbers(POINTERS, (3,), b"A" * 24))
-    begin = np.empty(0).__reduce__()[0]
-    types = [np.ndarray, np.dtype, type(np.dtype(np.int64)), begin]
-
-    def read():
-        with torch.serialization.safe_globals(types):
-            print(torch.load(path)["x"]["a"])
-
-    assert hostile.attempt(read, tmp_path / "run").status == -signal.SIGSEGV
-
-
 @pytest.mark.parametrize(
     ("value", "words"),
     [
         (Numbers(POINTERS, (3,), b"A" * 24), "x holds numbers in the byte order '|'"),
         (np.array([None], dtype=object), "numbers of the type 'O8', not int64 or float64"),
-        (np.array([print], dtype=object), "it holds print, which no checkpoint needs"),
         (np.array(["a"]), "numbers of the type 'U1', not int64 or float64"),
         (np.zeros(1, ">f8"), "numbers in the byte order '>'"),
         (Numbers(Kind("i8", INT), (1,), [1]), "numbers that are not made of bytes"),
-        (Numbers(Kind("i8", INT), (1,), "12345678"), "numbers that are not made of bytes"),
         (Numbers(Kind("i8", INT), (2,), b"A" * 24), "3 numbers in an array of another shape"),
         (Numbers(Kind("i8", INT), (1,), b"A" * 7), "numbers that are cut off"),
         (Numbers(Kind("i8", INT), (-3, -5), b"A" * 120), "an array without a shape"),
-        (Numbers(Kind("i8", INT), 3, b"A" * 24), "an array without a shape"),
-        (Numbers(Kind("i8"), (1,), b"A" * 8), "numbers without a byte order"),
         (Numbers(Kind(8, INT), (1,), b"A" * 8), "numbers of the type int, not int64 or float64"),
         (Numbers(INT, (1,), b"A" * 8), "numbers without a type"),
     ],

@@ -5,7 +5,6 @@ import json
 import os
 import sys
 from itertools import product
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -72,6 +71,7 @@ def test_the_first_word_of_a_context_is_answered_whole(script, pretrained):
 
 def test_spans_have_the_best_scores(script, monkeypatch):
     answer = script("answer")
+    assert answer.trimmed("xe\u0301 y", 1, 2) == (1, 3)  # a mark belongs to the character before
     monkeypatch.setattr(answer, "LONGEST_ANSWER", 3)
     draw = torch.Generator().manual_seed(1)
     first, last = torch.randn(2, 9, generator=draw)
@@ -86,11 +86,6 @@ def test_spans_have_the_best_scores(script, monkeypatch):
     scores, begins, ends = zip(*expected, strict=True)
     assert [(span.begin, span.end) for span in spans] == [*zip(begins, ends, strict=True)]
     assert [span.score for span in spans] == pytest.approx(scores)
-
-
-def test_combining_marks_belong_to_the_character_before(script):
-    assert script("answer").trimmed("xe\u0301 y", 1, 2) == (1, 3)
-    assert script("answer").trimmed("a  b ", 1, 5) == (3, 4)
 
 
 def test_every_twentieth_context_is_held_out(script):
@@ -162,8 +157,3 @@ def test_only_regular_files_of_bounded_size_are_read(script, tmp_path, monkeypat
     monkeypatch.setattr(script("squad_files"), "LARGEST", 1 << 16)
     with pytest.raises(UserError, match=r"squad\.json\.gz is too large: it may have 65,536 bytes"):
         read(path)
-
-
-def test_a_slow_tokenizer_is_refused(script):
-    with pytest.raises(UserError, match="needs the places of subwords"):
-        script("answer").Windows([], SimpleNamespace(is_fast=False), 128, 10)

@@ -48,18 +48,20 @@ def test_files_are_held_out_whole_and_their_lines_leave_the_training_text(
     assert counts["repeated"] == 1
 
 
-def test_held_out_files_without_text_are_refused(script, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("held_out", "message"),
+    [
+        ("\n", r"valid must name files with text, but .*valid have none"),
+        ("one\n\ntwo\n", "text must have lines that valid lacks"),
+    ],
+)
+def test_held_out_files_that_leave_nothing_are_refused(
+    script, tmp_path, monkeypatch, held_out, message
+):
     (tmp_path / "text").write_text("one\n\ntwo\n")
-    (tmp_path / "valid").write_text("\n")
+    (tmp_path / "valid").write_text(held_out)
     words = ["--text", "en", tmp_path / "text", "--valid", tmp_path / "valid"]
-    with pytest.raises(UserError, match=r"valid must name files with text, but .*valid have none"):
-        run(script, monkeypatch, tmp_path / "out", *words)
-
-
-def test_text_that_is_held_out_whole_is_refused(script, tmp_path, monkeypatch):
-    (tmp_path / "text").write_text("one\n\ntwo\n")
-    words = ["--text", "en", tmp_path / "text", "--valid", tmp_path / "text"]
-    with pytest.raises(UserError, match="text must have lines that valid lacks"):
+    with pytest.raises(UserError, match=message):
         run(script, monkeypatch, tmp_path / "out", *words)
 
 

@@ -1,7 +1,6 @@
 """finetune.py: files, tasks, a training from end to end, and predictions."""
 
 import csv
-import gzip
 import json
 import os
 import socket
@@ -17,7 +16,6 @@ from safetensors.torch import save_file
 
 from diet_fairseq.errors import UserError
 from diet_fairseq.text.lines import read_lines
-from tests.support.pages import BLOCK, Block, run_block, text_of
 
 #: unbalanced quotation marks, a text that pandas would read as missing, odd spaces
 ROWS = [
@@ -102,7 +100,8 @@ def test_a_wrong_file_is_refused(script, task, text, message):
         finetune.read_samples(task / "train.tsv", definition, None, 32)
 
 
-@pytest.mark.parametrize("name", ["CoLA", "MRPC", "QNLI", "RTE", "SST-2", "STS-B"])
+@pytest.mark.few(2)
+@pytest.mark.parametrize("name", ["CoLA", "STS-B", "MRPC", "QNLI", "RTE", "SST-2"])
 def test_glue_s_files_have_the_rows_that_datasets_reads(script, shared_data, tmp_path, name):
     finetune = script("finetune")
     from datasets import Features, Value, load_dataset
@@ -139,33 +138,6 @@ def test_xnli_is_read_as_xtreme_writes_it(script, shared_data, tmp_path):
         ]
 
 
-def test_readme_s_command_writes_xnli_s_labelled_test_sets(shared_data, tmp_path):
-    """XNLI-1.0's columns: language, label, four parses, premise, hypothesis, and eleven more."""
-    path = shared_data / "xtreme" / "xnli" / "test-de.labelled.txt.gz"
-    lines = ["language\tgold_label"]
-    for language in ("ar", "de"):
-        for line in read_lines(path):
-            premise, hypothesis, label = line.split("\t")
-            columns = [language, label, *"1234", premise, hypothesis, *"abcdefghijk"]
-            lines.append("\t".join(columns))
-    for name in ("XNLI-1.0", "XTREME"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "XNLI-1.0" / "xnli.test.tsv").write_text("\n".join([*lines, ""]))
-    blocks = (block for _, block in BLOCK.findall(text_of("examples/roberta/README.md")))
-    [command] = [block for block in blocks if block.startswith("awk")]
-    run_block(Block("run", "sh", command), tmp_path)
-    files = sorted((tmp_path / "XTREME").iterdir())
-    assert [file.name for file in files] == ["test-ar.tsv", "test-de.tsv"]
-    assert all(file.read_bytes() == gzip.decompress(path.read_bytes()) for file in files)
-
-
-def test_numbers_must_be_finite(script):
-    task = script("finetune").read_task("STS-B")
-    assert script("finetune").label_of(" 3.5", task, "") == 3.5
-    with pytest.raises(UserError, match="the label must be a number, but is 'nan'"):
-        script("finetune").label_of("nan", task, "dev.tsv, example 1")
-
-
 def test_a_user_s_task_trains_and_predicts_offline(script, task, pretrained, tmp_path, monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("a connection was opened")
@@ -197,6 +169,7 @@ def test_a_user_s_task_trains_and_predicts_offline(script, task, pretrained, tmp
     assert (tmp_path / "sub" / "own" / "test-own.tsv").read_text().strip() == lines[3]
 
 
+@pytest.mark.slow
 def test_a_regression_predicts_numbers_of_its_range(
     script, task, pretrained, tmp_path, monkeypatch
 ):
@@ -216,20 +189,17 @@ def test_a_regression_predicts_numbers_of_its_range(
     assert 0.25 <= float(value) <= 0.3
 
 
-def test_a_resumed_curve_begins_with_the_metric_that_selects(script):
-    entry = {"epoch": 1, "eval_CoLA_accuracy": 70, "eval_CoLA_matthews": 9, "loss": 1, "step": 3}
-    [evaluation] = script("training").learning_curve([entry], "CoLA_matthews")
-    assert [*evaluation.items()] == [("update", 3), ("CoLA_matthews", 9), ("CoLA_accuracy", 70)]
-
-
 def test_a_bad_label_is_named_by_its_line_beside_lines_left_out(script, task):
     finetune = script("finetune")
+    with pytest.raises(UserError, match="the label must be a number, but is 'nan'"):
+        finetune.label_of("nan", finetune.read_task("STS-B"), "dev.tsv, example 1")
     (task / "train.tsv").write_text("one\tother\tlabel\nx\t\tno\nx\ty\tmaybe\n")
     definition = finetune.read_task(str(task / "own.yaml")).model_copy(update={"ragged": True})
     with pytest.raises(UserError, match="example 2: the label must be one of no, yes"):
         finetune.read_samples(task / "train.tsv", definition, None, 32)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("of_earlier_model", [False, True])
 def test_an_unfinished_checkpoint_is_not_resumed(
     script, task, pretrained, tmp_path, monkeypatch, of_earlier_model

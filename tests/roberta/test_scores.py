@@ -52,16 +52,6 @@ def test_mlqa_has_rules_for_every_language(script, language, text, words):
     assert " ".join(script("scores").mlqa_words(text, language)) == words
 
 
-def test_pairs_of_languages_count_in_no_mean(script, mock, tmp_path):
-    for side in ("labels", "predictions"):
-        shutil.copytree(mock / side / "mlqa", tmp_path / side / "mlqa")
-        files = tmp_path / side / "mlqa"
-        shutil.copy(files / "test-de.json", files / "test-de-en.json")
-    scores = script("scores").score_folders(tmp_path / "labels", tmp_path / "predictions")["mlqa"]
-    assert scores["f1"]["de-en"] == scores["f1"]["de"]
-    assert scores["f1"]["mean"] == OFFICIAL["mlqa"]["f1"]
-
-
 def test_missing_predictions_are_refused(script, mock, tmp_path):
     shutil.copytree(mock / "predictions", tmp_path / "predictions")
     (tmp_path / "predictions/xquad/test-de.json").write_text("{}")
