@@ -7,10 +7,9 @@ the vocabularies of the English and the multilingual model. TUPE's tables 3 and 
 and ELECTRA-base. The models are built without memory for their parameters.
 """
 
+import logging
 from argparse import Namespace
 from typing import Any, NamedTuple
-
-from diet_fairseq.commands.arguments import silence_logs
 
 #: solved from the paper's rounded counts; its text has "30,000" and 120,000
 VOCABULARIES = {"English": 30_522, "multilingual": 120_000}
@@ -119,7 +118,7 @@ def print_tables_3_and_4() -> None:
 
 
 if __name__ == "__main__":
-    silence_logs()
+    logging.disable(logging.INFO)
     print_table_6()
     print()
     print_tables_3_and_4()
