@@ -7,6 +7,7 @@ the vocabularies of the English and the multilingual model. TUPE's tables 3 and 
 and ELECTRA-base. The models are built without memory for their parameters.
 """
 
+import logging
 from argparse import Namespace
 from typing import Any, NamedTuple
 
@@ -117,6 +118,7 @@ def print_tables_3_and_4() -> None:
 
 
 if __name__ == "__main__":
+    logging.disable(logging.INFO)
     print_table_6()
     print()
     print_tables_3_and_4()

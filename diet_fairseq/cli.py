@@ -150,15 +150,14 @@ class Parser(ArgumentParser):
         """Add a subparser for every command and group."""
         action = self.add_subparsers(title="commands", required=True, metavar="COMMAND")
         for name, command in commands.items():
-            is_group = isinstance(command, Group)
-            members = command.commands.values() if is_group else [command]
+            members = command.commands if isinstance(command, Group) else {name: command}
             subparser = action.add_parser(
                 name,
                 help=command.help,
                 description=f"{command.help[0].upper()}{command.help[1:]}.",
-                examples=[member.example for member in members],
+                examples=[member.example for member in members.values()],
             )
-            if is_group:
+            if isinstance(command, Group):
                 subparser.add_commands(command.commands)
                 continue
             command.add_arguments(subparser)

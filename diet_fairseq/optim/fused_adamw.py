@@ -66,8 +66,9 @@ class AdamW(torch.optim.AdamW):
         adamw(
             parameters,
             [_like_parameter(parameter.grad, parameter) for parameter in parameters],
-            *([state[name] for state in states] for name in resuming.MOMENTS),
-            [],
+            [state["exp_avg"] for state in states],
+            [state["exp_avg_sq"] for state in states],
+            [],  # of AMSGrad
             [state["step"] for state in states],
             fused=True,
             amsgrad=False,

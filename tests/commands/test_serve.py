@@ -415,7 +415,7 @@ def test_an_impossible_address_is_named_before_the_model_is_read():
         (["--port", "-1"], "--port: must be from 0 to 65535, but is -1"),
         (["--threads", "0"], "--threads: must be from 1 to 1024, but is 0"),
         (["--threads", str(10**14)], f"--threads: must be from 1 to 1024, but is {10**14}"),
-        (["--max-seconds", "-1"], "--max-seconds: must be at least 0 and finite, but is -1"),
+        (["--max-seconds", "-1"], "--max-seconds: must be at least 0.0, but is -1.0"),
         (["--host-names", "a*b"], "--host-names: must be NAME, *.NAME or *, but is a*b"),
     ],
 )

@@ -7,12 +7,13 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
     label_smoothed_nll_loss,
 )
 from fairseq.distributed import ModuleProxyWrapper
-from fairseq.models.transformer import TransformerDecoder, TransformerModel
 
 from diet_fairseq.criterions.diet_fused_label_smoothing import (
     FusedLabelSmoothedCrossEntropy,
     LinearCrossEntropy,
 )
+from diet_fairseq.models.adapters import PositionalDecoder
+from diet_fairseq.models.diet_transformer import DietTransformerModel
 from tests.criterions.test_fused_label_smoothing import assert_same, counted, losses, sample_of
 from tests.patches import test_beam_search
 from tests.support import tiny
@@ -27,17 +28,17 @@ def compare(model):
     assert_same(ours, theirs)
 
 
-class BoundedDecoder(TransformerDecoder):
+class BoundedDecoder(PositionalDecoder):
     def output_layer(self, features):
         return super().output_layer(features).tanh()
 
 
-class OtherTargets(TransformerModel):
+class OtherTargets(DietTransformerModel):
     def get_targets(self, sample, net_output):
         return sample["target"].flip(0)
 
 
-class SummedModel(TransformerModel):
+class SummedModel(DietTransformerModel):
     def forward(self, *args, **kwargs):
         x, extra = super().forward(*args, **kwargs)
         return x + x.sum(dim=-1, keepdim=True).sin(), extra
@@ -70,7 +71,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_changes_between_features_and_loss_use_fairseq_s_path(change, counted):
-    model = tiny.stock()
+    model = tiny.model_to_change(tiny.named("sinusoidal"))
     change(model)
     compare(model)
     assert not counted

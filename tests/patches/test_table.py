@@ -209,7 +209,8 @@ def test_a_row_is_applied_once_and_undone(row):
     alone = Patches([row])
     alone.apply()
     first = vars(owner)[name]
-    assert first is not before or first is False  # as Trainer.is_fsdp is already
+    # Trainer.is_fsdp is False already, and a hook may report mistakes already
+    assert first is not before or first is False or hasattr(before, "reports_user_errors")
     alone.apply()
     assert vars(owner)[name] is first
     assert alone.undo() == []
