@@ -53,7 +53,7 @@ class ElectraLoss(FairseqCriterion):
         logits, extra = model(**sample["net_input"], targets=targets)  # (B, T)
         if "generator_logits" not in extra:
             raise UserError(
-                "--criterion electra needs a model with a generator: take --arch electra_<scheme> "
+                "--criterion electra needs a model with a generator: use --arch electra_<scheme> "
                 "with --task masked_lm, or --criterion masked_lm"
             )
         generated = extra["generator_logits"]  # (M, V)

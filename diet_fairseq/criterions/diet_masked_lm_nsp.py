@@ -48,13 +48,13 @@ class MaskedLmNspLoss(MaskedLmLoss):
         self, model: Any, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, Tensor, dict[str, Any]]:
         if "next_sentence" not in sample:
-            raise UserError("--criterion masked_lm_nsp needs --task masked_lm_nsp: take both")
+            raise UserError("--criterion masked_lm_nsp needs --task masked_lm_nsp: give both")
         recorder = _Recorder(model)
         mlm_loss, sample_size, logging_output = super().forward(recorder, sample, reduce)
         logits, target = recorder.extra.get("nsp_logits"), sample["next_sentence"]  # (B, 2), (B,)
         if logits is None:
             raise UserError(
-                "--criterion masked_lm_nsp needs a model that predicts the next sentence: take "
+                "--criterion masked_lm_nsp needs a model that predicts the next sentence: use "
                 "--arch bert_<scheme> and --nsp, or --task masked_lm and --criterion masked_lm"
             )
         nsp_loss = F.cross_entropy(logits.float(), target, reduction="sum")

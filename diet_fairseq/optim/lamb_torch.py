@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..errors import UserError, check_betas, check_not_negative, check_positive
 from . import resuming
-from .sharded import WholeNorms, is_sharded
+from .sharded import FullNorms, is_sharded
 
 
 @dataclass
@@ -53,7 +53,7 @@ class LambTorch(FairseqOptimizer):
         except ModuleNotFoundError as error:
             raise UserError(
                 "--optimizer lamb_torch needs the package pytorch-optimizer: pip install "
-                "'diet_fairseq[pretraining]', or take --optimizer fused_adamw"
+                "'diet_fairseq[pretraining]', or use --optimizer fused_adamw"
             ) from error
         params = list(params)
         groups: list[dict[str, Any]] = [
@@ -80,7 +80,7 @@ class LambTorch(FairseqOptimizer):
         }
 
     def step(self, *args: Any, **kwargs: Any) -> None:
-        with WholeNorms():
+        with FullNorms():
             super().step(*args, **kwargs)
 
     def load_state_dict(self, state_dict: Any, optimizer_overrides: Any = None) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ..errors import UserError
-from .sharded import is_sharded, local_part
+from .sharded import is_sharded, shard_like
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 Table = dict[Any, Any]
@@ -72,5 +72,5 @@ def _moment(value: Any, parameter: Tensor) -> Tensor:
         old, new = (" x ".join(map(str, t.shape)) or "a number" for t in (value, parameter))
         raise ValueError(f"a moment is {old}, but its parameter {new}")
     if is_sharded(parameter):
-        return local_part(value.detach().to(parameter.dtype), parameter)
+        return shard_like(value.detach().to(parameter.dtype), parameter)
     return torch.empty_like(parameter, requires_grad=False).copy_(value.detach())

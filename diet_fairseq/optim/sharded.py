@@ -1,6 +1,6 @@
-"""Tensors that are sharded over processes (``--ddp-backend fully_sharded``), and whole ones.
+"""Tensors that are sharded over processes (``--ddp-backend fully_sharded``), and full ones.
 
-PyTorch's DTensor is imported where it is used: that takes a second, and few runs shard.
+PyTorch's DTensor is imported where it is used, because that takes a second and few runs shard.
 """
 
 import sys
@@ -17,28 +17,32 @@ def is_sharded(value: Any) -> bool:
     return module is not None and isinstance(value, module.DTensor)
 
 
-def whole(value: Any) -> Any:
-    """The whole tensor, on the CPU; all processes must call this. Other values stay as they are."""
+def gather_full_tensor(value: Any) -> Any:
+    """The full tensor of a sharded one, on the CPU; other values are returned unchanged.
+
+    All processes must call this.
+    """
     return value.full_tensor().cpu() if is_sharded(value) else value
 
 
-def local_part(value: Any, like: Any) -> Any:
-    """This process's part of a tensor of the shape of a parameter, as the parameter is sharded."""
+def shard_like(value: Any, like: Any) -> Any:
+    """A full tensor sharded as the parameter ``like`` of its shape is, if that is sharded."""
     if not is_sharded(like) or getattr(value, "shape", None) != like.shape:
         return value
     from torch.distributed.tensor import distribute_tensor
 
-    there = value.to(like.device)
-    # every process has the whole tensor, so none is sent
-    return distribute_tensor(there, like.device_mesh, like.placements, src_data_rank=None)
+    # every process has the full tensor, so nothing is sent
+    return distribute_tensor(
+        value.to(like.device), like.device_mesh, like.placements, src_data_rank=None
+    )
 
 
-class WholeNorms(TorchFunctionMode):
-    """In this context `torch.linalg.norm` of a sharded tensor is that of the whole tensor."""
+class FullNorms(TorchFunctionMode):
+    """In this context `torch.linalg.norm` of a sharded tensor is the norm of the full tensor."""
 
     def __torch_function__(
         self, function: Callable, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         result = function(*args, **(kwargs or {}))
-        sharded = function is torch.linalg.norm and is_sharded(result)
-        return result.full_tensor() if sharded else result
+        is_norm = function is torch.linalg.norm and is_sharded(result)
+        return result.full_tensor() if is_norm else result

@@ -120,7 +120,7 @@ def resume_at_same_share(load_state_dict: Callable, self: Any, state_dict: dict[
         if saved["batches"] != now["batches"]:
             logger.warning(
                 f"the epoch has {now['batches']:,} batches, and had {saved['batches']:,} when "
-                "the checkpoint was saved: training goes on at the same share of it, so that "
+                "the checkpoint was saved: training continues at the same share of it, so that "
                 "some sentences come twice in this epoch, and others not at all"
             )
     load_state_dict(self, {**state_dict, "iterations_in_epoch": place})

@@ -119,7 +119,7 @@ def load_for_model(
 
 
 BROADCAST = (
-    "PyTorch 2.6: a run on several processes can't be resumed, as weights_only refuses the "
+    "PyTorch 2.6: a run on several processes can't be resumed, because weights_only refuses the "
     "broadcast"
 )
 

@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 #: in the optimizer's state: parameters as the optimizer has them, before they are rounded
 EXACT = "fp32_params"
-ROUNDED = "a run in half precision that is resumed goes on from rounded parameters"
+ROUNDED = "a resumed run in half precision continues from rounded parameters"
 
 
 @intercepts("fairseq.optim.fp16_optimizer:_FP16OptimizerMixin.state_dict", correctness=ROUNDED)
@@ -38,7 +38,7 @@ def load_exact_parameters(
             parameter.data.copy_(exact)
     else:
         logger.warning(
-            "the checkpoint's float32 parameters are not those of its model: the run goes on "
+            "the checkpoint's float32 parameters are not those of its model: the run continues "
             f"from the model's, which are rounded to {half}"
         )
 

@@ -2,8 +2,8 @@
 
 Every process keeps a part of each parameter, of its gradient and of the optimizer's state. The
 parameters of a layer are gathered while it computes, those outside of layers (embeddings, shared
-position tables) for a whole pass. Checkpoints hold whole tensors, as those of one process: `whole`
-gathers them, and `local_part` takes each process's part of them, however many processes there are.
+position tables) for a whole pass. Checkpoints hold full tensors, like those of one process:
+`gather_full_tensor` gathers them, and `shard_like` shards them over any number of processes.
 """
 
 from collections.abc import Callable
@@ -13,23 +13,23 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UserError
-from ..optim.sharded import local_part, whole
+from ..optim.sharded import gather_full_tensor, shard_like
 from .patch import intercepts, replaces
 
 NAME = "fully_sharded"
 FLAG = f"--ddp-backend {NAME}"
-#: attribute of a sharded model: the type that it computes in, if not that of its parameters
-COMPUTES_IN = "sharded_computes_in"
-#: options that don't go with sharding -> the section of the configuration that has them
-REFUSED = {
+#: attribute of a sharded model with its compute dtype, if that is not its parameters'
+COMPUTE_DTYPE = "sharded_compute_dtype"
+#: options that can't be combined with sharding -> their section of the configuration
+REFUSED_OPTIONS = {
     **dict.fromkeys(("fp16", "memory_efficient_fp16", "memory_efficient_bf16", "amp"), "common"),
     **dict.fromkeys(("cpu_offload", "use_sharded_state", "zero_sharding"), "distributed_training"),
     "use_bmuf": "optimization",
     "store_ema": "ema",
     "eval_bleu": "task",
-    # where there is nothing to save, the first process would not join the others in gathering
+    # without anything to save, the first process would not join the others in gathering
     "no_last_checkpoints": "checkpoint",
-    # processes would leave out other layers
+    # each process would drop other layers
     **dict.fromkeys(("encoder_layerdrop", "decoder_layerdrop"), "model"),
 }
 
@@ -38,12 +38,13 @@ def needs_sharding(cfg: Any) -> bool:
     return bool(cfg.distributed_training.ddp_backend == NAME)
 
 
-def check(cfg: Any) -> None:
-    """Refuse options that don't go with sharding."""
-    for name, section in REFUSED.items() if needs_sharding(cfg) else ():
+def check_options(cfg: Any) -> None:
+    """Refuse options that can't be combined with sharding."""
+    for name, section in REFUSED_OPTIONS.items() if needs_sharding(cfg) else ():
         if getattr(getattr(cfg, section), name, False) not in (False, None, 0, "none"):
-            cure = "take --bf16" if section == "common" else "leave it out"
-            raise UserError(f"--{name.replace('_', '-')} does not go with {FLAG}: {cure}")
+            advice = "use --bf16" if section == "common" else "omit it"
+            flag = f"--{name.replace('_', '-')}"
+            raise UserError(f"{flag} can't be combined with {FLAG}: {advice}")
 
 
 @replaces(
@@ -62,9 +63,9 @@ def keep_float32_parameters(
     init: Callable, self: Any, cfg: Any, task: Any, model: Any, *args: Any, **kwargs: Any
 ) -> None:
     """With ``--bf16`` layers compute in it, and parameters stay in float32."""
-    several = cfg.distributed_training.distributed_world_size > 1  # fairseq wraps no other model
-    if needs_sharding(cfg) and several and cfg.common.bf16:
-        setattr(model, COMPUTES_IN, torch.bfloat16)
+    is_wrapped = cfg.distributed_training.distributed_world_size > 1
+    if needs_sharding(cfg) and is_wrapped and cfg.common.bf16:
+        setattr(model, COMPUTE_DTYPE, torch.bfloat16)
         cfg.common.bf16 = False
     init(self, cfg, task, model, *args, **kwargs)
 
@@ -84,9 +85,9 @@ def shard_by_fsdp2(
 def shard(model: nn.Module, group: Any, reshard: bool = True) -> nn.Module:
     """Shard every layer and the rest over the processes of a group.
 
-    ``reshard`` lets go of a layer's parameters between its forward and its backward pass.
+    ``reshard`` frees a layer's parameters between its forward and its backward pass.
     """
-    # imported here, as that takes half a second
+    # imported here, because that takes half a second
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
@@ -94,7 +95,7 @@ def shard(model: nn.Module, group: Any, reshard: bool = True) -> nn.Module:
     everyone: Any = torch.distributed.group.WORLD
     mesh = DeviceMesh.from_group(group or everyone, device)
     precision = MixedPrecisionPolicy(
-        param_dtype=getattr(model, COMPUTES_IN, None), reduce_dtype=torch.float32
+        param_dtype=getattr(model, COMPUTE_DTYPE, None), reduce_dtype=torch.float32
     )
     layers = [
         layer
@@ -116,7 +117,7 @@ def _is_sharded_model(module: nn.Module) -> bool:
 
 def _gather_parameters(module: Any, state: dict[str, Any], prefix: str, _: Any) -> None:
     for name, value in state.items():
-        state[name] = whole(value)
+        state[name] = gather_full_tensor(value)
 
 
 def _split_parameters(module: Any, state: dict[str, Any], prefix: str, *_: Any) -> None:
@@ -125,14 +126,14 @@ def _split_parameters(module: Any, state: dict[str, Any], prefix: str, *_: Any) 
             part.reshard()  # after an evaluation the parameters may still be whole
     for name, parameter in module.named_parameters(remove_duplicate=False):
         if prefix + name in state:
-            state[prefix + name] = local_part(state[prefix + name], parameter)
+            state[prefix + name] = shard_like(state[prefix + name], parameter)
 
 
 @intercepts(
     "fairseq.trainer:Trainer._build_optimizer",
     plugin=f"{FLAG}: each process has a part of the optimizer's state",
 )
-def save_whole_state(build_optimizer: Callable, self: Any) -> None:
+def save_full_state(build_optimizer: Callable, self: Any) -> None:
     build_optimizer(self)
     if _is_sharded_model(self.model):
         optimizer = self.optimizer.optimizer
@@ -142,7 +143,7 @@ def save_whole_state(build_optimizer: Callable, self: Any) -> None:
 
 def _gather_state(optimizer: Any, state: dict[str, Any]) -> None:
     state["state"] = {
-        number: {name: whole(value) for name, value in values.items()}
+        number: {name: gather_full_tensor(value) for name, value in values.items()}
         for number, values in state["state"].items()
     }
 
@@ -152,7 +153,7 @@ def _split_state(optimizer: Any, state: dict[str, Any]) -> dict[str, Any]:
     numbers = [number for group in state["param_groups"] for number in group["params"]]
     like = dict(zip(numbers, parameters, strict=True))
     values = {
-        number: {name: local_part(value, like.get(number)) for name, value in values.items()}
+        number: {name: shard_like(value, like.get(number)) for name, value in values.items()}
         for number, values in state["state"].items()
     }
     return {**state, "state": values}
@@ -162,11 +163,11 @@ def _split_state(optimizer: Any, state: dict[str, Any]) -> dict[str, Any]:
     "fairseq.trainer:Trainer.clip_grad_norm",
     plugin=f"{FLAG}: the norm of sharded gradients is that of a part",
 )
-def clip_whole_norm(clip_grad_norm: Callable, self: Any, clip_norm: float) -> Tensor:
+def clip_full_norm(clip_grad_norm: Callable, self: Any, clip_norm: float) -> Tensor:
     if not _is_sharded_model(self.model):
         return clip_grad_norm(self, clip_norm)
     parameters = [p for p in self.optimizer.params if p.grad is not None]
-    norm = whole(torch.nn.utils.get_total_norm([p.grad for p in parameters]))
+    norm = gather_full_tensor(torch.nn.utils.get_total_norm([p.grad for p in parameters]))
     if clip_norm > 0:
         torch.nn.utils.clip_grads_with_norm_(parameters, clip_norm, norm)
     return norm

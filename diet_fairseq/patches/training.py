@@ -32,7 +32,7 @@ def run_training(call_main: Callable, cfg: Any, main: Callable, **kwargs: Any) -
     if "validate_and_save" not in getattr(main, "__globals__", {}):  # another program
         return call_main(cfg, main, **kwargs)
     check_objective(cfg)
-    sharding.check(cfg)
+    sharding.check_options(cfg)
     needs_lock = (
         "correctness" in active_reasons() and not cfg.checkpoint.no_save and _is_master(cfg)
     )
@@ -110,7 +110,7 @@ def tell_epoch_size(get_train_iterator: Callable, self: Any, *args: Any, **kwarg
     elif schedule.total is None:
         raise UserError(
             f"--lr-scheduler linear_ratio can't know how many updates --max-epoch "
-            f"{schedule.cfg.max_epoch} is, as not every epoch has the same batches: give "
+            f"{schedule.cfg.max_epoch} is, because epochs differ in their batches: give "
             "--max-update"
         )
     return iterator

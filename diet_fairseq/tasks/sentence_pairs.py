@@ -56,7 +56,7 @@ class SentencePairs(FairseqDataset):
             raise UserError(
                 "--task masked_lm_nsp needs documents separated by blank lines, two or more, but "
                 f"{name} holds {len(documents)}: put a blank line after each document and run "
-                "fairseq-preprocess again, or take --task masked_lm"
+                "fairseq-preprocess again, or use --task masked_lm"
             )
         spans, follows = array("q"), array("b")
         longest = tokens_per_sample - SPECIAL

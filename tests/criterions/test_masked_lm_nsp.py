@@ -125,7 +125,7 @@ def test_a_model_without_next_sentences_is_refused(criterion):
     with pytest.raises(UserError) as error:
         criterion(Model(torch.randn(1, 4, 11)), sample)
     assert str(error.value) == (
-        "--criterion masked_lm_nsp needs a model that predicts the next sentence: take "
+        "--criterion masked_lm_nsp needs a model that predicts the next sentence: use "
         "--arch bert_<scheme> and --nsp, or --task masked_lm and --criterion masked_lm"
     )
 
@@ -135,4 +135,4 @@ def test_a_task_without_next_sentences_is_refused(criterion):
     del sample["next_sentence"]
     with pytest.raises(UserError) as error:
         criterion(Model(torch.randn(1, 4, 11)), sample)
-    assert str(error.value) == "--criterion masked_lm_nsp needs --task masked_lm_nsp: take both"
+    assert str(error.value) == "--criterion masked_lm_nsp needs --task masked_lm_nsp: give both"

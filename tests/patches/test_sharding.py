@@ -163,10 +163,12 @@ def test_options_that_do_not_go_with_sharding_are_refused(section, option, value
         "optimization": {"use_bmuf": False}, "ema": {}, "task": {}, "model": {},
         "checkpoint": {},
     }  # fmt: skip
-    sharding.check(OmegaConf.create(cfg))
+    sharding.check_options(OmegaConf.create(cfg))
     cfg[section][option] = value
     flag = "--" + option.replace("_", "-")
-    with pytest.raises(UserError, match=f"^{flag} does not go with --ddp-backend fully_sharded: "):
-        sharding.check(OmegaConf.create(cfg))
+    with pytest.raises(
+        UserError, match=f"^{flag} can't be combined with --ddp-backend fully_sharded: "
+    ):
+        sharding.check_options(OmegaConf.create(cfg))
     cfg["distributed_training"]["ddp_backend"] = "legacy_ddp"
-    sharding.check(OmegaConf.create(cfg))
+    sharding.check_options(OmegaConf.create(cfg))

@@ -73,7 +73,7 @@ def test_a_checkpoint_without_its_discriminator_is_refused(documents, tmp_path):
 
 REFUSED = {
     ("--arch", "roberta_diet_rel"): (
-        "--criterion electra needs a model with a generator: take --arch electra_<scheme> with "
+        "--criterion electra needs a model with a generator: use --arch electra_<scheme> with "
         "--task masked_lm, or --criterion masked_lm"
     ),
     ("--criterion", "masked_lm"): (

@@ -149,5 +149,5 @@ def test_fewer_than_two_documents_are_refused(lines, number):
     assert str(error.value) == (
         "--task masked_lm_nsp needs documents separated by blank lines, two or more, but "
         f"data-bin/train holds {number}: put a blank line after each document and run "
-        "fairseq-preprocess again, or take --task masked_lm"
+        "fairseq-preprocess again, or use --task masked_lm"
     )
