@@ -11,7 +11,7 @@ from fairseq.sequence_generator import SequenceGenerator
 
 from diet_fairseq.errors import UserError
 from diet_fairseq.models.adapters import HOOKS, PositionalDecoder, PositionalEncoder
-from diet_fairseq.transformer import DecodingCache
+from diet_fairseq.transformer import DecodingCache, PositionalAttention
 from tests.support import mutants, tiny
 from tests.support.tiny import SOURCES, TOLERANCE, WORDS, Case
 
@@ -26,6 +26,15 @@ def test_models_are_of_the_classes_that_scripts_ask_for():
     assert isinstance(model.decoder, FairseqIncrementalDecoder)
     assert isinstance(roberta, RobertaModel)
     assert isinstance(roberta.encoder.sentence_encoder, FairseqEncoder)
+
+
+def test_names_of_0_3_are_still_there():
+    from diet_fairseq.stack.attention import PositionalAttention as OldAttention
+    from diet_fairseq.stack.decoder import PositionalDecoder as OldDecoder
+    from diet_fairseq.stack.encoder import PositionalEncoder as OldEncoder
+
+    assert (OldEncoder, OldDecoder) == (PositionalEncoder, PositionalDecoder)
+    assert OldAttention is PositionalAttention
 
 
 @pytest.mark.parametrize("base", [PositionalEncoder, PositionalDecoder])
