@@ -97,12 +97,12 @@ class Stack(nn.Module):
 
     def active_layers(self) -> Iterator[tuple[int, nn.Module]]:
         """The layers of one forward pass with their numbers; LayerDrop leaves some out."""
-        draws = torch.ones(len(self.layers))
-        if self.training and self.stack_config.layerdrop > 0:
-            draws.uniform_()
-        for index, layer in enumerate(self.layers):
-            if draws[index] > self.stack_config.layerdrop or not self.training:
-                yield index, layer
+        probability = self.stack_config.layerdrop if self.training else 0.0
+        if not probability:
+            yield from enumerate(self.layers)
+            return
+        is_kept = torch.empty(len(self.layers)).uniform_() > probability  # as fairseq draws
+        yield from ((n, layer) for n, layer in enumerate(self.layers) if is_kept[n])
 
 
 def embedded_width(embed_tokens: nn.Module) -> int:
