@@ -91,8 +91,8 @@ def test_epochs_of_several_shards_are_refused(data, tmp_path):
     )
     assert (done.status, done.last) == (
         1,
-        "error: --lr-scheduler linear_ratio can't know how many updates --max-epoch 2 is, as not "
-        "every epoch has the same batches: give --max-update",
+        "error: --lr-scheduler linear_ratio can't know how many updates --max-epoch 2 is, because "
+        "epochs differ in their batches: give --max-update",
     )
 
 

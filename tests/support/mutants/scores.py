@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from diet_fairseq.attention import compressed as linformer
-from diet_fairseq.attention import context
 from diet_fairseq.positions import layout, relative, shaw, tupe
 from diet_fairseq.positions import scores as score_values
 from diet_fairseq.positions.diet_abs import DietAbs
@@ -287,7 +286,7 @@ def the_control_has_positions(patch: Patch) -> None:
 
 
 def no_length_is_refused(patch: Patch) -> None:
-    for module in (encoder, decoder, context):
+    for module in (encoder, decoder, attention):
         patch.setattr(module, "check_length", lambda layout, limit: None)
 
 
