@@ -67,20 +67,10 @@ def attend(
     if k.size(2) >= 256 and k.device.type == "cpu":
         # Many rows that lie a power of 2 apart displace each other in a CPU's caches.
         k, v = k.contiguous(), v.contiguous()
-    native_score = backend.native_score
-    return backend(
-        create_call(
-            q,
-            transformed_q,
-            k,
-            v,
-            context,
-            schemes,
-            project,
-            native_score=native_score,
-            dropout=dropout,
-        )
+    call = create_call(
+        q, transformed_q, k, v, context, schemes, project, backend.native_score, dropout
     )
+    return backend(call)
 
 
 def create_call(
@@ -91,8 +81,7 @@ def create_call(
     context: Context,
     schemes: Schemes,
     project: Projections,
-    *,
-    native_score: type[Score] | None = None,
+    native_score: type[Score] | None,
     dropout: float = 0.0,
 ) -> AttentionCall:
     """The call that a backend computes; arguments as of `attend`, all keys (B, H, Tk, d_h).

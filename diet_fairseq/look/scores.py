@@ -234,7 +234,7 @@ def attention_call(
     turned, k = transformed(schemes, q, k, layout)
     context = Context(layout, temperature=temperature)
     project = module.projections()
-    return create_call(q, turned, k, k, context, schemes, project, native_score=Factors)
+    return create_call(q, turned, k, k, context, schemes, project, Factors)
 
 
 def position_term(call: AttentionCall) -> tuple[Tensor | None, int | None]:

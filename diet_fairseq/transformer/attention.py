@@ -64,9 +64,10 @@ class PositionalAttention(nn.Module):
         self.v_proj = nn.Linear(source_dim or embed_dim, embed_dim)
         self.q_proj = nn.Linear(embed_dim, embed_dim)
         self.out_proj = nn.Linear(embed_dim, embed_dim)
+        # as fairseq: one matrix of all three, unless the source has another width
+        gain = 2**-0.5 if source_dim in (None, embed_dim) else 1.0
         for part in (self.k_proj, self.v_proj, self.q_proj):
-            same_width = self.k_proj.weight.shape == self.q_proj.weight.shape
-            nn.init.xavier_uniform_(part.weight, gain=2**-0.5 if same_width else 1.0)
+            nn.init.xavier_uniform_(part.weight, gain)
         nn.init.xavier_uniform_(self.out_proj.weight)
         nn.init.zeros_(self.out_proj.bias)
         self.positions, self.segments = positions, segments
