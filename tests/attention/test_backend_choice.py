@@ -23,14 +23,16 @@ FACTORED = [
 
 
 class Calls(list[tuple[str, bool]]):
-    """The backend of each call, and whether it was given factors."""
+    """The backend of each call with a scheme, and whether it was given factors."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         super().__init__()
         for name, backend in tiny.BACKENDS.items():
 
             def watched(call, name=name, backend=backend):
-                self.append((name, any(isinstance(score, Factors) for score in call.scores)))
+                if call.schemes:
+                    has_factors = any(isinstance(score, Factors) for score in call.scores)
+                    self.append((name, has_factors))
                 return backend(call)
 
             patch.setitem(tiny.BACKENDS, name, replace(backend, compute=watched))
