@@ -15,6 +15,7 @@ import json
 import os
 import re
 import stat
+import tempfile
 import threading
 import zlib
 from collections.abc import Iterator
@@ -64,6 +65,37 @@ def atomic_file(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
                     "place (checkpoints: --save-dir); existing files are unchanged"
                 ) from error
         raise
+
+
+def refuse_existing(folder: Path) -> None:
+    """Refuse a path that exists.
+
+    Raises:
+        UserError: a file or folder is there
+    """
+    if os.path.lexists(folder):
+        raise UserError(f"{folder} exists: remove it, or give another folder")
+
+
+@contextmanager
+def atomic_folder(folder: Path) -> Iterator[Path]:
+    """A temporary folder to write to, which is renamed to ``folder`` when it is complete.
+
+    Raises:
+        UserError: the folder can't be written; nothing is left of it
+    """
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{folder.name}.") as parent:
+            tmp_folder = Path(parent, "new")
+            tmp_folder.mkdir()
+            yield tmp_folder
+            rename_durably(tmp_folder, folder)  # fails if a file has come in the meantime
+    except OSError as error:
+        raise UserError(
+            f"{folder} can't be written: {error.strerror or error}; make room or give another "
+            "folder"
+        ) from error
 
 
 def rename_durably(tmp_path: str | Path, path: str | Path) -> None:

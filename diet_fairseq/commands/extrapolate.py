@@ -4,6 +4,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from ..errors import UserError, silent_interrupts
+from ..files import atomic_folder, refuse_existing
 from .arguments import add_model_files, add_position_temperature, at_least
 
 WINDOWS, SOURCES = [64, 128, 256, 512], [10, 20, 30, 40, 60, 80]
@@ -30,8 +31,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> None:
-    from ..export.folder import atomic_folder, refuse_existing
-
     refuse_existing(args.out)
     with silent_interrupts():
         from ..look import lengths, masked_words, translations

@@ -4,6 +4,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from ..errors import silent_interrupts
+from ..files import atomic_folder, refuse_existing
 from .arguments import add_model_files, at_least
 
 
@@ -23,8 +24,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> None:
-    from ..export.folder import atomic_folder, refuse_existing
-
     refuse_existing(args.out)
     with silent_interrupts():
         # The drawing libraries are optional: a missing one is named before work begins.

@@ -5,10 +5,12 @@ import math
 import sys
 import zipfile
 from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError, interruptible, silent_interrupts
 from .arguments import add_model, at_least
@@ -64,8 +66,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> None:
-    from tqdm import tqdm
-
     from ..text.lines import read_line_blocks
 
     printed_lines = 0
@@ -84,12 +84,24 @@ def run(args: Namespace) -> None:
             beam=args.beam,
             lenpen=args.lenpen,
         )
-        with tqdm(desc="translating", unit=" lines", disable=None) as bar:
+        with show_progress() as count_lines:
             for lines in read_line_blocks(source, name, args.max_characters):
-                for translations in translate(lines, done=bar.update):
+                for translations in translate(lines, done=count_lines):
                     print(_render(translations, printed_lines + 1, args.scores))
                     printed_lines += 1
                 sys.stdout.flush()
+
+
+@contextmanager
+def show_progress() -> Iterator[Callable[[int], Any]]:
+    """Show the number of translated lines in a terminal; the value adds to it."""
+    if not sys.stderr.isatty():
+        yield lambda lines: None
+        return
+    from tqdm import tqdm  # a tenth of the command's start
+
+    with tqdm(desc="translating", unit=" lines") as bar:
+        yield bar.update
 
 
 def _render(translations: "list[Translation]", number: int, scores: bool) -> str:

@@ -1,4 +1,1 @@
-"""Export of trained models to other libraries.
-
-`checkpoint` reads the model, `folder` writes the export. `ctranslate2` and `hf.convert` use them.
-"""
+"""Export of trained models to other libraries; `hf.convert` exports to transformers."""

@@ -14,7 +14,7 @@ import torch
 from diet_fairseq.cli import main
 from diet_fairseq.errors import UserError
 from diet_fairseq.export import ctranslate2 as export
-from diet_fairseq.export.folder import atomic_folder
+from diet_fairseq.files import atomic_folder
 from diet_fairseq.translate import loading
 from diet_fairseq.translate.loading import LoadedModel
 from diet_fairseq.translate.model_json import ModelDescription, read_model_json

@@ -15,9 +15,9 @@ from fairseq.data.data_utils import collate_tokens
 from torch import Tensor
 
 from ...errors import UserError
+from ...files import atomic_folder, refuse_existing
 from ...translate.loading import load_transformer
 from ...translate.model_files import ModelOptions, resolve_model
-from ..folder import atomic_folder, refuse_existing
 from .positions import exact_length
 from .specification import build_specification
 

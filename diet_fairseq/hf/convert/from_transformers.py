@@ -19,8 +19,14 @@ from safetensors.torch import load_file
 from ...checkpoints.configuration import no_larger_than
 from ...checkpoints.plain import quoted, reason, shown
 from ...errors import UserError, as_user_error
-from ...export.folder import atomic_folder, refuse_existing
-from ...files import MAX_VOCABULARY_BYTES, check_regular, read_json, read_json_object
+from ...files import (
+    MAX_VOCABULARY_BYTES,
+    atomic_folder,
+    check_regular,
+    read_json,
+    read_json_object,
+    refuse_existing,
+)
 from ...patches import saving
 from ...translate.model_files import TEXT_OPTIONS_JSON, TextOptions
 from ...translate.model_json import MODEL_JSON, Language, read_model_json

@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import GenerationConfig
 
 from ...errors import UserError
-from ...export.folder import atomic_folder, refuse_existing
+from ...files import atomic_folder, refuse_existing
 from ...translate.loading import LoadedModel, load_transformer
 from ...translate.model_files import ModelOptions, dictionary_paths, resolve_model
 from ..encoders import (
