@@ -9,14 +9,12 @@ from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 from fairseq.data.data_utils import infer_language_pair
 from fairseq.dataclass.utils import overwrite_args_by_name
-from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer import TransformerModelBase
 from fairseq.tasks.translation import TranslationTask
 from omegaconf import OmegaConf, open_dict
 
 from ..checkpoints import report_faults
-from ..checkpoints.plain import shown
 from ..errors import UserError, one_line
 from ..files import MAX_VOCABULARY_BYTES, check_regular
 from ..text.subwords import SUBWORD_FILES
@@ -140,7 +138,6 @@ def load_model(description: ModelDescription) -> LoadedModel:
     assert path is not None
     with report_faults(path):
         state = description.state or read_checkpoint(path)
-        _check_architecture(state, path)
         _override_options(state, description)
         history = state.get("optimizer_history") or [{}]
         label_dictionary = _replace_old_task(state, description.data or description.folder)
@@ -188,17 +185,6 @@ def load_transformer(description: ModelDescription) -> LoadedModel:
             "translation models, this reads those of --task translation"
         )
     return loaded
-
-
-def _check_architecture(state: dict[str, Any], path: Path) -> None:
-    """Refuse an architecture that is not registered; fairseq's own message for it fails."""
-    config = state["cfg"]["model"]
-    name = str(getattr(config, "_name", None) or getattr(config, "arch", None))
-    if name not in ARCH_MODEL_REGISTRY and name not in MODEL_DATACLASS_REGISTRY:
-        raise UserError(
-            f"{path} holds a model of the architecture {shown(name)}, which neither fairseq "
-            "nor this plugin has: give --user-dir, the package that registers it"
-        )
 
 
 def _override_options(state: dict[str, Any], description: ModelDescription) -> None:

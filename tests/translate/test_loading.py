@@ -28,8 +28,8 @@ def test_an_unknown_architecture_needs_its_user_dir(tmp_path, capsys):
     with pytest.raises(UserError) as error:
         main(words)
     assert str(error.value) == (
-        f"{checkpoint} holds a model of the architecture architecture_of_a_user, which neither "
-        "fairseq nor this plugin has: give --user-dir, the package that registers it"
+        "the architecture architecture_of_a_user is unknown: give by --user-dir the package that "
+        "registers it"
     )
     assert main([*words, "--user-dir", str(package)]) == 0
     assert capsys.readouterr().out.count("\n") == 1
