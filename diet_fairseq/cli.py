@@ -224,7 +224,3 @@ def import_user_dir(args: Namespace) -> None:
         raise UserError(
             f"--user-dir {args.user_dir} does not exist: give the folder of a Python package"
         ) from error
-
-
-if __name__ == "__main__":
-    sys.exit(main())

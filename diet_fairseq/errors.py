@@ -33,14 +33,15 @@ class UserError(ValueError):
 # --- checks: they return the value or raise a `UserError` that begins with the flag
 
 
-def check_at_least(flag: str, value: Number, least: Number) -> Number:
-    """Check that a number is at least ``least`` and finite."""
+def check_at_least(flag: str, value: Number, least: Number, usual: str = "") -> Number:
+    """Check that a number is at least ``least`` and finite; the error names the ``usual`` value."""
     if least <= value < float("inf"):
         return value
     rule = "a finite number" if least == -float("inf") else f"at least {least}"
     if least <= value:
         rule += " and finite"
-    raise UserError(f"{flag} must be {rule}, but is {value}")
+    advice = f": {usual} is usual" if usual else ""
+    raise UserError(f"{flag} must be {rule}, but is {value}{advice}")
 
 
 def check_positive(flag: str, value: float, usual: str = "") -> float:
@@ -49,13 +50,6 @@ def check_positive(flag: str, value: float, usual: str = "") -> float:
         return value
     advice = f": {usual} is usual" if usual else ""
     raise UserError(f"{flag} must be a number above 0, but is {value}{advice}")
-
-
-def check_not_negative(flag: str, value: float, usual: str) -> float:
-    """Check that a number is at least 0 and finite; the error names the ``usual`` value."""
-    if 0 <= value < float("inf"):
-        return value
-    raise UserError(f"{flag} must be a number of at least 0, but is {value}: {usual} is usual")
 
 
 def check_betas(flag: str, value: str | Iterable[float]) -> tuple[float, float]:

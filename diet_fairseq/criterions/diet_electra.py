@@ -11,7 +11,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from torch import Tensor
 
-from ..errors import UserError, check_not_negative
+from ..errors import UserError, check_at_least
 
 # Notation: B sentences of T tokens, M of them masked, V words.
 
@@ -43,7 +43,7 @@ class ElectraLoss(FairseqCriterion):
     def __init__(self, cfg: ElectraConfig, task: Any) -> None:
         super().__init__(task)
         weight = cfg.discriminator_weight
-        self.weight = check_not_negative("--discriminator-weight", weight, usual="50")
+        self.weight = check_at_least("--discriminator-weight", weight, 0, "50")
         self.padding = task.source_dictionary.pad()
 
     def forward(

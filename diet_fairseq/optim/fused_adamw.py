@@ -13,7 +13,7 @@ from omegaconf import II
 from torch import Tensor
 from torch.optim.adamw import adamw
 
-from ..errors import check_betas, check_not_negative, check_positive
+from ..errors import check_at_least, check_betas, check_positive
 from . import resuming
 
 
@@ -43,12 +43,8 @@ class AdamW(torch.optim.AdamW):
         super().__setstate__(state)
         self._updates = {}
 
-    @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = None if closure is None else closure()
         for group in self.param_groups:
             by_updates: dict[int, list[Tensor]] = defaultdict(list)
             for parameter in group["params"]:
@@ -59,6 +55,7 @@ class AdamW(torch.optim.AdamW):
                 self._update(parameters, updates, group)
         return loss
 
+    @torch.no_grad()
     def _update(self, parameters: list[Tensor], updates: int, group: dict[str, Any]) -> None:
         """Update parameters of a group for the ``updates``-th time."""
         states = [self._state_of(parameter) for parameter in parameters]
@@ -140,5 +137,5 @@ class FusedAdamW(FairseqOptimizer):
             "lr": self.cfg.lr[0],
             "betas": check_betas("--adam-betas", self.cfg.adam_betas),
             "eps": check_positive("--adam-eps", self.cfg.adam_eps, "1e-6"),
-            "weight_decay": check_not_negative("--weight-decay", self.cfg.weight_decay, "0.01"),
+            "weight_decay": check_at_least("--weight-decay", self.cfg.weight_decay, 0, "0.01"),
         }

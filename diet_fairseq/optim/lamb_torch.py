@@ -9,7 +9,7 @@ from fairseq.optim import FairseqOptimizer, register_optimizer
 from omegaconf import II
 from torch import Tensor
 
-from ..errors import UserError, check_betas, check_not_negative, check_positive
+from ..errors import UserError, check_at_least, check_betas, check_positive
 from . import resuming
 from .sharded import FullNorms, is_sharded
 
@@ -76,7 +76,7 @@ class LambTorch(FairseqOptimizer):
             "lr": self.cfg.lr[0],
             "betas": check_betas("--lamb-betas", self.cfg.lamb_betas),
             "eps": check_positive("--lamb-eps", self.cfg.lamb_eps, "1e-6"),
-            "weight_decay": check_not_negative("--weight-decay", self.cfg.weight_decay, "0.01"),
+            "weight_decay": check_at_least("--weight-decay", self.cfg.weight_decay, 0, "0.01"),
         }
 
     def step(self, *args: Any, **kwargs: Any) -> None:

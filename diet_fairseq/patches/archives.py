@@ -21,12 +21,12 @@ def with_checked_archives(module: Any) -> Any:
 class ModelArchive(tarfile.TarFile):
     """A tar archive that holds one folder of regular files and folders.
 
-    Python's filter for data lets links pass that stay inside. They would lead elsewhere once the
-    folder is moved, and no model needs them.
+    Python's data filter accepts links that stay inside. They would lead elsewhere once the folder
+    is moved, and no model needs them.
     """
 
     def getnames(self) -> list[str]:
-        """The one folder, in which fairseq looks for the model."""
+        """The name of the one folder, in which fairseq looks for the model."""
         folders = {self._folder_of(member) for member in self.getmembers()}
         if len(folders) != 1:
             raise self._refusal(f"it has {len(folders)} folders at its top level instead of one")

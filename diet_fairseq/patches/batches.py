@@ -47,7 +47,7 @@ def with_interpolation(numpy: Any) -> Any:
     correctness="the last batch is dropped if its size is not a multiple of 8, in test sets, too",
 )
 def keep_last_batch(batch_by_size: Callable, indices: Any, *args: Any, **kwargs: Any) -> list:
-    """Batches are consecutive parts of ``indices``, so the missing sentences are at their end."""
+    """Batches are consecutive slices of ``indices``, so missing sentences are at the end."""
     batches = list(batch_by_size(indices, *args, **kwargs))
     size = sum(map(len, batches))
     if size < len(indices) and kwargs.get("fixed_shapes") is None:
@@ -74,10 +74,10 @@ def restart_workers(init: Callable, self: Any, *args: Any, **kwargs: Any) -> Non
 def batches_of_first_epoch(
     get_batch_iterator: Callable, self: Any, dataset: Any, *args: Any, epoch: int = 1, **kwargs: Any
 ) -> Any:
-    """A resumed run's batches are made as in epoch 1.
+    """Make a resumed run's batches as in epoch 1.
 
-    An uninterrupted run makes them in its first epoch, with a seed that depends on the epoch, and
-    keeps them. fairseq makes a resumed run's with the epoch in which it resumes.
+    An uninterrupted run makes its batches in the first epoch, with a seed that depends on the
+    epoch, and keeps them. fairseq makes a resumed run's batches with the epoch in which it resumes.
     """
     fresh = kwargs.get("disable_iterator_cache") or kwargs.get("update_epoch_batch_itr")
     if fresh or not self.can_reuse_epoch_itr(dataset) or dataset in self.dataset_to_epoch_iter:
@@ -133,7 +133,7 @@ def resume_at_same_share(load_state_dict: Callable, self: Any, state_dict: dict[
 def group_whole_rest(
     init: Callable, self: Any, iterable: Any, chunk_size: int, skip_remainder_batch: bool = False
 ) -> None:
-    """Groups of ``--update-freq`` batches end with the epoch, wherever they begin."""
+    """Count the groups of ``--update-freq`` batches that the rest of an epoch has."""
     rest = len(iterable) - getattr(iterable, "n", 0)
     init(self, iterable, chunk_size, skip_remainder_batch)
     if not skip_remainder_batch:
@@ -149,16 +149,16 @@ def group_whole_rest(
     "134), and a validation cut by --max-valid-steps leaves a process and a thread behind",
 )
 def end_with_iterator(create_consumer: Callable, self: Any) -> None:
-    """The thread that reads batches ends with its iterator, or before the interpreter."""
+    """End the thread that reads batches with its iterator, or before the interpreter."""
     create_consumer(self)
     end = weakref.finalize(self, _end, self._consumer, self._queue)
-    atexit.register(end)  # a process of Python 3.13's multiprocessing clears weakref's own entry
+    atexit.register(end)  # Python 3.13's multiprocessing clears the entry of weakref itself
 
 
 def _end(consumer: Any, queue: Any) -> None:
-    """End the thread that fills a queue, which nobody reads."""
+    """End the thread that fills a queue that nobody reads."""
     consumer._max_len = 0  # it ends with the batch at hand
-    if consumer is threading.current_thread():  # which may hold the queue's lock
+    if consumer is threading.current_thread():  # it may hold the queue's lock
         return
     with queue.mutex:
         queue.queue.clear()

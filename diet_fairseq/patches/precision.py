@@ -26,7 +26,7 @@ def save_exact_parameters(state_dict: Callable, self: Any) -> dict[str, Any]:
 def load_exact_parameters(
     load_state_dict: Callable, self: Any, state: dict[str, Any], *args: Any, **kwargs: Any
 ) -> None:
-    """The float32 parameters are taken if they round to the model's."""
+    """Load the float32 parameters if they round to the model's."""
     load_state_dict(self, state, *args, **kwargs)
     saved, parameters = state.get(EXACT), _exact(self)
     if saved is None:  # a checkpoint from elsewhere
@@ -38,13 +38,13 @@ def load_exact_parameters(
             parameter.data.copy_(exact)
     else:
         logger.warning(
-            "the checkpoint's float32 parameters are not those of its model: the run continues "
+            "the checkpoint's float32 parameters do not round to its model's: the run continues "
             f"from the model's, which are rounded to {half}"
         )
 
 
 def _exact(optimizer: Any) -> list[Tensor]:
-    """The float32 parameters: one for each of the model's, or a flat one for each device."""
+    """The float32 parameters: one for each parameter of the model, or a flat one per device."""
     parameters = optimizer.fp32_params
     return list(parameters.values() if isinstance(parameters, dict) else parameters)
 

@@ -16,7 +16,7 @@ from .patch import Proxy, intercepts, replaces
 
 
 def save(state: Any, path: str) -> None:
-    """Save with torch, completely or not at all. A full disk stays full, so there is no retry."""
+    """Save with torch, completely or not at all, and without a retry: a full disk stays full."""
     with atomic_file(path, "wb") as file:
         torch.save(state, file)
 
@@ -61,11 +61,11 @@ def save_updates_at_epoch_ends(
 
 
 @contextmanager
-def lock(folder: str) -> Iterator[None]:
+def lock_folder(folder: str) -> Iterator[None]:
     """Keep other trainings out of a folder, and remove leftovers of killed saves from it.
 
-    The lock is the system's (flock) on the folder itself: it ends with the process that holds it,
-    however that ends. filelock's would stay with data loader processes that outlive a killed run.
+    The system's lock (flock) on the folder itself ends with the process that holds it, however that
+    ends. filelock's would stay with data loader processes that outlive a killed run.
 
     Raises:
         UserError: the folder can't be made or opened, or another training holds the lock
@@ -78,7 +78,7 @@ def lock(folder: str) -> Iterator[None]:
             f"--save-dir {folder} can't be written to: {error.strerror}; give another folder"
         ) from error
 
-    # A forked process that reads data may live a little longer than this one.
+    # A forked process that reads data may outlive this one.
     def close() -> None:
         while descriptors:
             os.close(descriptors.pop())

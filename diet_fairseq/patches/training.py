@@ -36,7 +36,7 @@ def run_training(call_main: Callable, cfg: Any, main: Callable, **kwargs: Any) -
     needs_lock = (
         "correctness" in active_reasons() and not cfg.checkpoint.no_save and _is_master(cfg)
     )
-    with saving.lock(cfg.checkpoint.save_dir) if needs_lock else nullcontext():
+    with saving.lock_folder(cfg.checkpoint.save_dir) if needs_lock else nullcontext():
         return call_main(cfg, run_program, program=main, **kwargs)
 
 

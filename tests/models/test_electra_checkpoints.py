@@ -121,7 +121,7 @@ def test_the_criterion_refuses_models_without_a_generator():
 
 @pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
 def test_an_impossible_discriminator_weight_is_refused(weight):
-    with pytest.raises(UserError, match="--discriminator-weight must be a number of at least 0"):
+    with pytest.raises(UserError, match="--discriminator-weight must be at least 0"):
         ElectraLoss(ElectraConfig(discriminator_weight=weight), TASK)
 
 

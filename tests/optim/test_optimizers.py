@@ -216,7 +216,7 @@ def test_the_state_of_another_optimizer_is_refused(make):
         ]
     ] + [
         (kind, {"weight_decay": -1.0},
-         "--weight-decay must be a number of at least 0, but is -1.0: 0.01 is usual")
+         "--weight-decay must be at least 0, but is -1.0: 0.01 is usual")
         for kind in (FusedAdamW, LambTorch)
     ],
 )  # fmt: skip

@@ -19,7 +19,7 @@ IN_USE = "--save-dir {} is in use by another training: wait until it ends, or gi
 def test_a_second_training_is_refused_and_touches_nothing(data, tmp_path):
     half = tmp_path / "checkpoint_last.pt.tmp"  # the first training writes it now
     command = ("train", data, *TINY, "--max-update", 1, "--save-dir", tmp_path)
-    with saving.lock(str(tmp_path)):
+    with saving.lock_folder(str(tmp_path)):
         half.touch()
         second = run(*command)
     assert (second.status, second.last) == (1, f"error: {IN_USE.format(tmp_path)}")
@@ -29,13 +29,13 @@ def test_a_second_training_is_refused_and_touches_nothing(data, tmp_path):
 
 def test_a_folder_is_free_when_its_training_ends_in_the_same_process(tmp_path):
     for _ in range(2):
-        with saving.lock(str(tmp_path)), pytest.raises(UserError, match="is in use"):
-            saving.lock(str(tmp_path)).__enter__()
+        with saving.lock_folder(str(tmp_path)), pytest.raises(UserError, match="is in use"):
+            saving.lock_folder(str(tmp_path)).__enter__()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_run_that_saves_nothing_needs_no_lock(data, tmp_path):
-    with saving.lock(str(tmp_path)):
+    with saving.lock_folder(str(tmp_path)):
         done = run("train", data, *TINY, "--max-update", 1, "--save-dir", tmp_path, "--no-save")
     assert done.status == 0, done.err
 
@@ -46,7 +46,7 @@ def test_the_workers_of_a_killed_run_hold_no_lock(tmp_path):
     killed = os.fork()
     if not killed:
         try:
-            with saving.lock(str(tmp_path)):
+            with saving.lock_folder(str(tmp_path)):
                 worker = os.fork()
                 if worker:
                     os.write(writing, str(worker).encode())
@@ -54,11 +54,11 @@ def test_the_workers_of_a_killed_run_hold_no_lock(tmp_path):
         finally:
             os._exit(0)
     worker = int(os.read(reading, 20))
-    with pytest.raises(UserError), saving.lock(str(tmp_path)):
+    with pytest.raises(UserError), saving.lock_folder(str(tmp_path)):
         pass
     os.kill(killed, signal.SIGKILL)
     os.waitpid(killed, 0)
-    with saving.lock(str(tmp_path)):
+    with saving.lock_folder(str(tmp_path)):
         os.kill(worker, signal.SIGKILL)
 
 
@@ -67,7 +67,7 @@ def test_a_file_system_without_locks_is_tolerated(tmp_path, monkeypatch):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with saving.lock(str(tmp_path)):
+    with saving.lock_folder(str(tmp_path)):
         pass
 
 

@@ -89,7 +89,7 @@ def test_a_file_is_on_the_disk_before_it_is_renamed(tmp_path, monkeypatch):
 def test_a_lock_removes_only_leftovers_of_killed_saves(tmp_path):
     for name in ("dummy", "notes.tmp", "checkpoint_last.pt", "checkpoint_last.pt.tmp"):
         (tmp_path / name).write_text(name)
-    with saving.lock(str(tmp_path)):
+    with saving.lock_folder(str(tmp_path)):
         pass
     assert sorted(os.listdir(tmp_path)) == ["checkpoint_last.pt", "dummy", "notes.tmp"]
     assert (tmp_path / "dummy").read_text() == "dummy"
