@@ -76,7 +76,7 @@ def test_the_good_folder_is_read(folders, tmp_path, kind):
 @pytest.mark.parametrize(("kind", "name"), QUICK)
 def test_a_mutated_file_is_read_or_refused_in_one_line(folders, tmp_path, kind, name):
     for mutate in FOLDERS[kind][name]:
-        check_mutations(folders, tmp_path, kind, name, mutate, range(1))
+        try_mutations(folders, tmp_path, kind, name, mutate, range(1))
 
 
 @pytest.mark.slow
@@ -84,10 +84,10 @@ def test_a_mutated_file_is_read_or_refused_in_one_line(folders, tmp_path, kind, 
     ("kind", "name", "mutate"), CASES, ids=[f"{k}-{n}-{m.__name__}" for k, n, m in CASES]
 )  # fmt: skip
 def test_every_mutated_file_is_read_or_refused_in_one_line(folders, tmp_path, kind, name, mutate):
-    check_mutations(folders, tmp_path, kind, name, mutate, range(40))
+    try_mutations(folders, tmp_path, kind, name, mutate, range(40))
 
 
-def check_mutations(folders, tmp_path, kind, name, mutate, seeds):
+def try_mutations(folders, tmp_path, kind, name, mutate, seeds):
     for number in seeds:
         folder = tmp_path / str(number) / kind
         shutil.copytree(folders / kind, folder)
