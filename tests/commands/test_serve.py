@@ -98,7 +98,7 @@ def raw_request(text):
     )
 
 
-@pytest.fixture(params=[signal.SIGINT, signal.SIGTERM])
+@pytest.fixture(params=[signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def interrupted(monkeypatch, request):
     """Services that are started receive a signal before uvicorn listens to it."""
     monkeypatch.setenv("TEST_SIGNAL", str(int(request.param)))
@@ -222,21 +222,18 @@ def test_a_slow_request_is_refused_and_its_connection_closed(few_connections, se
 HEAD = b"POST /translate HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
 
 
-@pytest.mark.parametrize(
-    ("parts", "status"),
-    [
+def test_a_malformed_chunk_leaves_no_line_in_the_log(service):
+    process, port = service
+    for parts, status in [
         ([HEAD + b"\r\nzz\r\n"], b"400"),
         ([HEAD + b"Content-Type: application/json\r\n\r\n", b"zz\r\n"], b"400"),
         ([HEAD + b"\r\n", b"zz\r\n"], b"415"),  # answered before the chunk comes
-    ],
-)
-def test_a_malformed_chunk_leaves_no_line_in_the_log(service, parts, status):
-    process, port = service
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
-        for part in parts:
-            connection.sendall(part)
-            time.sleep(0.3)
-        assert read_to_end(connection).split()[1] == status
+    ]:
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+            for part in parts:
+                connection.sendall(part)
+                time.sleep(0.3)
+            assert read_to_end(connection).split()[1] == status
     assert post(port, "one two") == (200, {"translatedText": "two one"})
     process.send_signal(signal.SIGTERM)
     assert process.communicate(timeout=30) == ("stopped\n", "")

@@ -37,7 +37,7 @@ torch.manual_seed(1)
 sizes = dict(encoder_layers=1, encoder_embed_dim=16, encoder_ffn_embed_dim=16,
              encoder_attention_heads=2, vocab_size=20, max_source_positions=16)
 tokens = torch.randint(4, 20, (2, 9))
-for name, scheme in SCHEMES.items():
+for name in SCHEMES:
     model = hf.DietForMaskedLM(hf.DietEncoderConfig(position_scheme=name, **sizes)).train()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     losses = []
@@ -48,7 +48,7 @@ for name, scheme in SCHEMES.items():
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < losses[0], (name, losses)
-    if not scheme.compressed:
+    if name in ("diet_rel", "tupe_r", "rope", "shaw"):
         config = hf.DietTransformerConfig(
             position_scheme=name, decoder_layers=1, decoder_embed_dim=16, decoder_ffn_embed_dim=16,
             decoder_attention_heads=2, max_target_positions=16, **sizes)

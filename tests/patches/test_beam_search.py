@@ -63,7 +63,7 @@ def quickly_generated(model, **options):
 
 def check_translations(case: Case) -> None:
     model = tiny.model_of(case)
-    for options in OPTIONS:
+    for options in OPTIONS if case == FIRST[0] else OPTIONS[:1]:
         ours = quickly_generated(model, **options)
         assert_same_hypotheses(ours, generated(SequenceGenerator, model, **options))
 

@@ -80,7 +80,7 @@ def check_changes(case: Case, changes: Sequence[Callable[[nn.Module], None]] = C
         assert tiny.difference(after, before) > 0, change.__name__
 
 
-@tiny.each(FIRST)
+@tiny.each([case for case in FIRST if case.scheme in ("diet_rel", "tupe_a", "shaw", "fire")])
 def test_a_change_of_parameters_is_seen_at_once(case):
     check_changes(case)
 

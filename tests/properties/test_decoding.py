@@ -111,8 +111,8 @@ def assert_scored_as_at_once(model, sources, hypotheses) -> None:
 def check_translation(case: Case) -> None:
     """Beam search translates a sentence alike in any batch, also where prefixes are given."""
     model = tiny.model_of(case)
-    sources = tiny.sentences(9, 5, 1, 7, 2, 8, 4, 3, seed=6)
-    prefixes = padded(tiny.sentences(3, 3, 3, 3, 2, 1, 3, 3, seed=7), left_pad=False)
+    sources = tiny.sentences(9, 5, 1, 7, 2, seed=6)
+    prefixes = padded(tiny.sentences(3, 3, 1, 2, 3, seed=7), left_pad=False)
     prefixes[prefixes == EOS] = PAD  # of 2 words, of 1, of none
     for prefix_tokens in (None, prefixes):
         together = translate(model, sources, prefixes=prefix_tokens)
@@ -121,9 +121,9 @@ def check_translation(case: Case) -> None:
             translate(
                 model, [source], prefixes=None if prefix_tokens is None else prefix_tokens[[i]]
             )[0]
-            for i, source in enumerate(sources[:3])
+            for i, source in enumerate(sources[:2])
         ]
-        assert_same_hypotheses(alone, together[:3])
+        assert_same_hypotheses(alone, together[:2])
     assert_same_hypotheses(translate(model, sources, left_pad=False, prefixes=prefixes), together)
     for prefix, hypothesis in zip(prefixes, together, strict=True):
         assert (

@@ -36,11 +36,6 @@ class Machine:
         return [name for _, name, _ in self._lines]
 
     @property
-    def loop(self) -> list[str]:
-        """The shortest of `loops`: a tile without checks."""
-        return min(self.loops, key=len)
-
-    @property
     def loops(self) -> list[list[str]]:
         """The loops over tiles, which have matrix products and exponentials."""
         lines = self._lines

@@ -40,6 +40,8 @@ CASES = [
     for name, mutations in files.items()
     for mutate in mutations
 ]
+#: those that the default run tries
+QUICK = [("run", "model.json"), ("ctranslate2", "model.bin"), ("hf", "model.safetensors")]
 
 
 @pytest.fixture(scope="module")
@@ -71,15 +73,22 @@ def test_the_good_folder_is_read(folders, tmp_path, kind):
     assert (outcome.status, outcome.fault) == (0, None), outcome.err
 
 
-@pytest.mark.parametrize(
-    "seed",
-    [pytest.param(range(1), id="1"), pytest.param(range(1, 40), id="39", marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize(("kind", "name"), QUICK)
+def test_a_mutated_file_is_read_or_refused_in_one_line(folders, tmp_path, kind, name):
+    for mutate in FOLDERS[kind][name]:
+        try_mutations(folders, tmp_path, kind, name, mutate, range(1))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "name", "mutate"), CASES, ids=[f"{k}-{n}-{m.__name__}" for k, n, m in CASES]
 )  # fmt: skip
-def test_a_mutated_file_is_read_or_refused_in_one_line(folders, tmp_path, kind, name, mutate, seed):
-    for number in seed:
+def test_every_mutated_file_is_read_or_refused_in_one_line(folders, tmp_path, kind, name, mutate):
+    try_mutations(folders, tmp_path, kind, name, mutate, range(40))
+
+
+def try_mutations(folders, tmp_path, kind, name, mutate, seeds):
+    for number in seeds:
         folder = tmp_path / str(number) / kind
         shutil.copytree(folders / kind, folder)
         path = folder / name
