@@ -1,7 +1,8 @@
 """The kernels' machine code, compiled for three GPUs that need not be there.
 
 No registers are spilled, no product on a Hopper GPU waits for the one before it, no gradient is
-added by an atomic instruction, and a program fits into the shared memory of a multiprocessor.
+added by an atomic instruction, and a program fits into the shared memory of a multiprocessor: of
+one tile at least two do, so that one computes exponentials while the other multiplies.
 """
 
 import re
@@ -17,8 +18,8 @@ from tests.attention.test_offsets import needs_triton
 from tests.support.sass import Machine, compiled
 
 pytestmark = [pytest.mark.slow, needs_triton]
-#: bytes of shared memory of a multiprocessor (8.0, 9.0, 10.0; programming guide)
-SHARED = {80: 164 * 1024, 90: 228 * 1024, 100: 228 * 1024}
+#: registers and bytes of shared memory of a multiprocessor (8.0, 9.0, 10.0; programming guide)
+REGISTERS, SHARED = 65536, {80: 164 * 1024, 90: 228 * 1024, 100: 228 * 1024}
 #: 10.0 allocates its tensor memory by ATOMS.AND and ATOMS.OR, which add nothing
 ATOMIC = r"(RED|REDG|ATOM|ATOMG)\b|ATOMS\.ADD"
 
@@ -75,10 +76,15 @@ def test_a_kernel_s_code_spills_waits_and_adds_nothing(name, call, tmp_path):
     from diet_fairseq.attention.backends import offset_kernels
 
     kernel = getattr(offset_kernels, f"offset_{name}")
+    programs = []
     for tile in call.tiles(name):
         constants = call.constants(name, tile)
         options = (tile.warps, tile.stages, tmp_path, call.dtype)
-        check(compiled(kernel, call.arch, constants, *options), call.arch)
+        code = compiled(kernel, call.arch, constants, *options)
+        check(code, call.arch)
+        registers = -(-code.registers // 8) * 8 * 32 * tile.warps  # allocated in units of 8
+        programs.append(min(REGISTERS // registers, SHARED[call.arch] // (code.shared + 1024)))
+    assert max(programs) >= 2 or call.width > 64 or call.dropout
 
 
 @pytest.mark.parametrize("width", [64, 128])
