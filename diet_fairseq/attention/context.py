@@ -86,7 +86,7 @@ def prepare(schemes: Schemes, layout: Layout) -> None:
     """
     for scheme in schemes:
         if "transform" in scheme.kinds:
-            scheme.prepare(layout.of_last_keys(layout.query_positions.size(1)))
+            scheme.prepare(layout.last_keys(layout.query_positions.size(1)))
 
 
 def transformed(schemes: Schemes, q: Tensor, k: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
@@ -100,7 +100,7 @@ def transformed(schemes: Schemes, q: Tensor, k: Tensor, layout: Layout) -> tuple
     """
     for scheme in schemes:
         if "transform" in scheme.kinds:
-            q, k = scheme.transform(q, k, layout.of_last_keys(k.size(2)))
+            q, k = scheme.transform(q, k, layout.last_keys(k.size(2)))
     return q, k
 
 

@@ -108,7 +108,7 @@ class PositionScheme(nn.Module):
     #: number k of compressed keys; for encoders only
     compressed: ClassVar[bool] = False
     #: parameters with a row for every position: name -> the axes that count positions, for
-    #: `stack.lengthening`. Position 0 has row ``first_row``, or 0 where there is no such attribute
+    #: `models.lengthening`. Position 0 has row ``first_row``, or 0 where there is no such attribute
     tables: ClassVar[dict[str, tuple[int, ...]]] = {}
     #: parameters with a row for every offset from -c to c: name -> the axis that counts them
     offset_tables: ClassVar[dict[str, int]] = {}
@@ -121,7 +121,7 @@ class PositionScheme(nn.Module):
     #: beginnings of the names of parameters that `zero` sets to 0; by default all of them
     zeroed: ClassVar[tuple[str, ...]] = ("",)
     #: the number of terms that share the scale of the content score; an option may change it. Where
-    #: the names of the parameters don't tell, a buffer ``terms`` does, for `stack.warm_start`
+    #: the names of the parameters don't tell, a buffer ``terms`` does, for `models.warm_start`
     score_terms: int = 1
     #: the type of `score`: `Offsets`, `Factors` or `Dense`
     score_type: ClassVar[type[Score]] = Dense

@@ -64,7 +64,7 @@ class Deberta(PositionScheme):
         positions = self._normalized(self.table[lowest : self.rows[first + farthest] + 1])  # (R, d)
         projected = project(F.pad(positions, (0, 0, 0, 1)))  # (H, R + 1, d_h)
         line = layout.offset_line.clamp(first, last) + farthest
-        index = layout.of_offsets(self.row_of_offset[line].unsqueeze(0))
+        index = layout.expand_offsets(self.row_of_offset[line].unsqueeze(0))
         # the projection of zeros is the bias
         return Rows(projected[:, :-1] - projected[:, -1:], index - lowest)
 

@@ -2,7 +2,7 @@
 
 Parameters of two models may have the same names and shapes, and mean something else: a table may
 begin with rows that belong to no position, a position may be that of a compressed key. A model that
-loads a checkpoint compares descriptions, not shapes (`stack.warm_start`).
+loads a checkpoint compares descriptions, not shapes (`models.warm_start`).
 """
 
 import json

@@ -198,12 +198,12 @@ class Fire(DistanceNetwork):
     def score(self, layout: Layout) -> Dense:
         query, key = layout.query_positions, layout.key_positions
         pairs_in_batch = query.numel() * key.size(1)
-        if query.size(0) == 1 or pairs_in_batch <= layout.query_end * layout.key_end:
+        if query.size(0) == 1 or pairs_in_batch <= layout.query_bound * layout.key_bound:
             return Dense(self._of_positions(query, key).permute(0, 3, 1, 2))
         # positions differ between sentences: the network reads every pair of them once
         device = query.device
         rows, columns = (
-            torch.arange(end, device=device) for end in (layout.query_end, layout.key_end)
+            torch.arange(end, device=device) for end in (layout.query_bound, layout.key_bound)
         )
         pairs = self._of_positions(rows.unsqueeze(0), columns.unsqueeze(0))  # (1, rows, columns, H)
         index = query.unsqueeze(2) * len(columns) + key.unsqueeze(1)  # (B, Tq, Tk)

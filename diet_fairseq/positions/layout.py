@@ -62,11 +62,11 @@ class Layout:
         segments: (B, Tk) int64, the segment of each key; None: all keys are in segment 0
         length: the number of tokens, if positions are 0, 1, ... in every sentence and every token
             is a query; otherwise None
-        regular: offsets of positions are those of slots in every sentence, so that scores of
+        is_toeplitz: offsets of positions are those of slots in every sentence, so that scores of
             offsets are a Toeplitz matrix; not so where positions are random, where padding stands
             between tokens, and in cross-attention with padding before tokens or while decoding
-        ends: positions of queries and of keys are below these numbers; None: below Tk
-        numbers: of each query and each key the number of tokens before it, where positions are
+        bounds: positions of queries and of keys are below these numbers; None: below Tk
+        indices: of each query and each key the number of tokens before it, where positions are
             random (`sampling`); None: its position
     """
 
@@ -76,9 +76,9 @@ class Layout:
     causal: bool = False
     segments: Tensor | None = None
     length: int | None = None
-    regular: bool = True
-    ends: tuple[int, int] | None = None
-    numbers: tuple[Tensor, Tensor] | None = None
+    is_toeplitz: bool = True
+    bounds: tuple[int, int] | None = None
+    indices: tuple[Tensor, Tensor] | None = None
 
     @staticmethod
     def of_self_attention(
@@ -104,7 +104,7 @@ class Layout:
             causal=causal,
             segments=segments,
             length=None if has_left_padding or queries is not None else length,
-            regular=not has_holes,
+            is_toeplitz=not has_holes,
         )
 
     @staticmethod
@@ -115,18 +115,18 @@ class Layout:
     ) -> "Layout":
         """Queries have positions in the target, keys in the source (its (B, S) padding mask).
 
-        ``source_positions``: the arguments of `at` for the source's layout; None: plain positions.
+        ``source_positions``: the arguments of `with_positions` for the source; None: plain ones.
         """
         source = Layout.of_self_attention(source_padding_mask)
         if source_positions is not None:
-            source = source.at(*source_positions)
+            source = source.with_positions(*source_positions)
         return Layout(
             target.query_positions,
             source.key_positions,
             source.padding_mask,
-            regular=target.length is not None and source.length is not None,
-            ends=(target.query_end, source.key_end),
-            numbers=None if source.numbers is None else (target.query_numbers, source.key_numbers),
+            is_toeplitz=target.length is not None and source.length is not None,
+            bounds=(target.query_bound, source.key_bound),
+            indices=None if source.indices is None else (target.query_indices, source.key_indices),
         )
 
     @staticmethod
@@ -144,19 +144,19 @@ class Layout:
         slots = token_positions(None, source, target.key_positions.device)
         if padding_mask is not None and reads_flags(padding_mask) and not padding_mask.any():
             padding_mask = None
-        return Layout(target.query_positions, slots, padding_mask, regular=False)
+        return Layout(target.query_positions, slots, padding_mask, is_toeplitz=False)
 
-    def at(self, positions: Tensor, end: int) -> "Layout":
-        """The same tokens, all of them queries, at other positions (B, T), below ``end``."""
-        numbers = self.key_numbers.expand_as(positions)
+    def with_positions(self, positions: Tensor, bound: int) -> "Layout":
+        """The same tokens, all of them queries, at other positions (B, T), below ``bound``."""
+        indices = self.key_indices.expand_as(positions)
         return replace(
             self,
             query_positions=positions,
             key_positions=positions,
             length=None,
-            regular=False,
-            ends=(end, end),
-            numbers=(numbers, numbers),
+            is_toeplitz=False,
+            bounds=(bound, bound),
+            indices=(indices, indices),
         )
 
     @cached_property
@@ -164,20 +164,20 @@ class Layout:
         """Results that depend on positions alone and that layers share, by any keys."""
         return {}
 
-    def of_last_keys(self, keys: int) -> "Layout":
+    def last_keys(self, keys: int) -> "Layout":
         """The queries, and so many keys from the end; all layers get the same object."""
         if keys == self.key_positions.size(1):
             return self
         if keys not in self.cache:
             first = self.key_positions.size(1) - keys
-            ends = self.query_end, self.key_end
+            bounds = self.query_bound, self.key_bound
             mask = None if self.padding_mask is None else self.padding_mask[:, first:]
             self.cache[keys] = replace(
                 self,
                 key_positions=self.key_positions[:, first:],
                 padding_mask=mask,
-                regular=False,
-                ends=ends,
+                is_toeplitz=False,
+                bounds=bounds,
             )
         return self.cache[keys]
 
@@ -190,31 +190,31 @@ class Layout:
         return Layout(self.query_positions, slots, length=self.length)
 
     @property
-    def query_numbers(self) -> Tensor:
+    def query_indices(self) -> Tensor:
         """(B|1, Tq) int64: the number of tokens before each query."""
-        return self.query_positions if self.numbers is None else self.numbers[0]
+        return self.query_positions if self.indices is None else self.indices[0]
 
     @property
-    def key_numbers(self) -> Tensor:
+    def key_indices(self) -> Tensor:
         """(B|1, Tk) int64: the number of tokens before each key."""
-        return self.key_positions if self.numbers is None else self.numbers[1]
+        return self.key_positions if self.indices is None else self.indices[1]
 
     @property
-    def query_end(self) -> int:
+    def query_bound(self) -> int:
         """The positions of queries are below this number."""
-        return self.key_positions.size(1) if self.ends is None else self.ends[0]
+        return self.key_positions.size(1) if self.bounds is None else self.bounds[0]
 
     @property
-    def key_end(self) -> int:
+    def key_bound(self) -> int:
         """The positions of keys are below this number."""
-        return self.key_positions.size(1) if self.ends is None else self.ends[1]
+        return self.key_positions.size(1) if self.bounds is None else self.bounds[1]
 
     @property
     def offset_range(self) -> tuple[int, int]:
         """The first and the last offset j - i that may occur."""
-        if self.ends is None:  # the queries are the last of the keys
+        if self.bounds is None:  # the queries are the last of the keys
             return 1 - self.key_positions.size(1), self.query_positions.size(1) - 1
-        return 1 - self.ends[0], self.ends[1] - 1
+        return 1 - self.bounds[0], self.bounds[1] - 1
 
     @property
     def seen_range(self) -> tuple[int, int]:
@@ -224,20 +224,20 @@ class Layout:
 
     @cached_property
     def offset_line(self) -> Tensor:
-        """(number of offsets,) int64: all of `offset_range`; Tq + Tk - 1 if `regular`."""
+        """(number of offsets,) int64: all of `offset_range`; Tq + Tk - 1 if `is_toeplitz`."""
         first, last = self.offset_range
         return torch.arange(first, last + 1, device=self.key_positions.device)
 
     @cached_property
     def offsets(self) -> Tensor:
         """(B|1, Tq, Tk) int64: the offset j - i of key and query, in real tokens."""
-        if self.regular:  # all sentences have the same
+        if self.is_toeplitz:  # all sentences have the same
             return toeplitz(self.offset_line, self.query_positions.size(1)).unsqueeze(0)
         return self.key_positions.unsqueeze(1) - self.query_positions.unsqueeze(2)
 
-    def of_offsets(self, line: Tensor) -> Tensor:
+    def expand_offsets(self, line: Tensor) -> Tensor:
         """(H, number of offsets), a value for each of `offset_line` -> (B|1, H, Tq, Tk)."""
-        if self.regular:
+        if self.is_toeplitz:
             return toeplitz(line, self.query_positions.size(1)).unsqueeze(0)
         columns = self.offsets - self.offset_range[0]  # (B|1, Tq, Tk)
         return line[:, columns].transpose(0, 1)
@@ -264,6 +264,12 @@ class Layout:
         # With left padding, padding queries would see no key, and softmax would give NaN.
         # So they see themselves, one at a time as all at once; their output is not used.
         return future if mask is None else (future | mask) & (self.slot_offsets != 0)
+
+    #: names in version 0.3
+    regular = property(lambda self: self.is_toeplitz)
+    query_end = property(lambda self: self.query_bound)
+    key_end = property(lambda self: self.key_bound)
+    of_offsets = expand_offsets
 
 
 def hidden_keys(padding_mask: Tensor) -> Tensor:

@@ -63,4 +63,4 @@ class PositionSampling:
             beyond = torch.arange(drawn.size(1), device=device) >= lengths.unsqueeze(1)
             ordered = drawn.masked_fill(beyond, self.length).sort(dim=1).values  # (B, T|L)
             positions = ordered.gather(1, numbers.clamp(max=drawn.size(1) - 1))
-        return layout.at(positions.clamp(max=self.length - 1), self.length)
+        return layout.with_positions(positions.clamp(max=self.length - 1), self.length)

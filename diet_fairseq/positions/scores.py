@@ -41,7 +41,7 @@ class Offsets(Score):
 
     def dense(self, layout: Layout) -> Tensor:
         """The line, spread over all pairs of a query and a key."""
-        return layout.of_offsets(self.line)
+        return layout.expand_offsets(self.line)
 
     def times(self, factor: float) -> "Offsets":
         """The line multiplied by a number."""

@@ -52,12 +52,12 @@ class Shaw(ScoreParameters):
         return None if self.values is None else self._rows(self.values, layout)
 
     def _rows(self, table: Tensor, layout: Layout) -> Rows:
-        offsets, index = rows_of_offsets(layout, self.clip)
+        offsets, index = rows_by_offset(layout, self.clip)
         rows = table[:, offsets.start + self.clip : offsets.stop + self.clip]  # (H|1, R, d_h)
         return Rows(self.amplify(rows), index)
 
 
-def rows_of_offsets(layout: Layout, clip: int | None = None) -> tuple[range, Tensor]:
+def rows_by_offset(layout: Layout, clip: int | None = None) -> tuple[range, Tensor]:
     """The offsets that occur, clipped, and for each pair the index of its offset among them.
 
     Args:

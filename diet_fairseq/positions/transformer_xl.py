@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from .base import AttentionShape, PositionScheme, Projections
 from .layout import Layout
 from .scores import Rows, apply_in_float32
-from .shaw import rows_of_offsets
+from .shaw import rows_by_offset
 
 
 class TransformerXL(PositionScheme):
@@ -37,7 +37,7 @@ class TransformerXL(PositionScheme):
         return q + self._scaled(self.u).to(q.dtype), k
 
     def query_rows(self, layout: Layout, project: Projections) -> Rows:
-        offsets, index = rows_of_offsets(layout)
+        offsets, index = rows_by_offset(layout)
         line = torch.arange(offsets.start, offsets.stop, device=index.device)  # of j - i
         r = sinusoids(-line, self.shape.embed_dim)  # (R, d)
         # float32, because the gradient of W_R sums those of all offsets

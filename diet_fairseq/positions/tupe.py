@@ -116,9 +116,11 @@ class TupeA(PositionScheme):
 
     def _factors(self, layout: Layout) -> tuple[Tensor, Tensor]:
         pos_key = self.pos if self.pos_key is None else self.pos_key
-        query = self._project(self.pos, layout.query_positions, self.pos_q_linear, layout.query_end)
+        query = self._project(
+            self.pos, layout.query_positions, self.pos_q_linear, layout.query_bound
+        )
         query = query * self.scale
-        key = self._project(pos_key, layout.key_positions, self.pos_k_linear, layout.key_end)
+        key = self._project(pos_key, layout.key_positions, self.pos_k_linear, layout.key_bound)
         if self.untie_cls == "no":
             return query, key  # (B|1, H, Tq, d_h), (B|1, H, Tk, d_h)
         of_query, of_key = (
@@ -273,7 +275,7 @@ class TupeFree(ScoreParameters):
         return Dense(score)
 
     def _of_pairs(self, layout: Layout) -> Tensor:
-        end = layout.key_end  # all positions are below it, as queries are among the keys
+        end = layout.key_bound  # all positions are below it, as queries are among the keys
         square = self.amplify(self.weight[:, :end, :end])  # (H, t, t)
         if layout.length == square.size(1):
             return square.unsqueeze(0)
@@ -285,16 +287,16 @@ class TupeFree(ScoreParameters):
         return look_up(pairs, square.flatten(1).T).permute(0, 3, 1, 2)
 
 
-def stands_first(numbers: Tensor) -> Tensor:
+def is_first_token(numbers: Tensor) -> Tensor:
     """(B|1, T) -> (B|1, 1, T, 1) bool."""
     return numbers.eq(0)[:, None, :, None]
 
 
 def reset(score: Tensor, layout: Layout, theta_1: Tensor, theta_2: Tensor) -> Tensor:
     """theta_1 (H,) where the query is the first token, else theta_2 (H,) where the key is."""
-    key_first = stands_first(layout.key_numbers).mT  # (B|1, 1, 1, Tk)
+    key_first = is_first_token(layout.key_indices).mT  # (B|1, 1, 1, Tk)
     score = torch.where(key_first, theta_2[:, None, None], score)
-    query_first = stands_first(layout.query_numbers)  # (B|1, 1, Tq, 1)
+    query_first = is_first_token(layout.query_indices)  # (B|1, 1, Tq, 1)
     return torch.where(query_first, theta_1[:, None, None], score)
 
 
@@ -305,8 +307,8 @@ def untie(
 
     The first token's query is 0 but in the last column, its key 0 but in the last two.
     """
-    query_first = stands_first(layout.query_numbers)  # (B|1, 1, Tq, 1)
-    key_first = stands_first(layout.key_numbers)  # (B|1, 1, Tk, 1)
+    query_first = is_first_token(layout.query_indices)  # (B|1, 1, Tq, 1)
+    key_first = is_first_token(layout.key_indices)  # (B|1, 1, Tk, 1)
     ones = torch.ones_like(theta_1)[:, None, None]  # (H, 1, 1)
     second = theta_2[:, None, None] * key_first  # (B|1, H, Tk, 1)
     first = theta_1[:, None, None].expand_as(second)

@@ -133,5 +133,5 @@ class Encoder(Stack):
             embedded=embedded,
             states=[state.transpose(0, 1) for state in states],
             weights=weights,
-            positions=None if layout.numbers is None else layout.key_positions,
+            positions=None if layout.indices is None else layout.key_positions,
         )

@@ -37,7 +37,7 @@ def test_offsets_count_tokens_where_a_mask_has_holes():
     assert layout.offsets[0][0, 3] == 1
     assert layout.offsets[1][0, 3] == 3
     line = torch.arange(-3, 4).unsqueeze(0)
-    assert torch.equal(layout.of_offsets(line)[:, 0], layout.offsets)
+    assert torch.equal(layout.expand_offsets(line)[:, 0], layout.offsets)
 
 
 def test_without_holes_all_sentences_have_the_same_offsets():
@@ -55,6 +55,6 @@ def test_causal_attention_sees_no_later_slot_whatever_the_holes(queries):
 
 
 def test_the_last_keys_have_their_offsets_and_their_padding():
-    last = Layout.of_self_attention(mask("xxxx. xxxxx"), queries=1).of_last_keys(2)
+    last = Layout.of_self_attention(mask("xxxx. xxxxx"), queries=1).last_keys(2)
     assert last.offsets.tolist() == [[[-1, 0]]]
     assert last.padding_mask.tolist() == [[False, True], [False, False]]

@@ -180,7 +180,7 @@ def check_new_key(kind):
     scheme, (q, k) = of_kind(kind), vectors()
     whole = scheme.transform(q, k, layout_of())
     last = [x[:, :, -1:] for x in (q, k)]
-    new = scheme.transform(*last, layout_of(queries=1).of_last_keys(1))
+    new = scheme.transform(*last, layout_of(queries=1).last_keys(1))
     torch.testing.assert_close(list(new), [x[:, :, -1:] for x in whole])
 
 
@@ -248,7 +248,7 @@ def check_once(kind):
     layers = [of_kind(kind) for _ in range(3)]
     for layout in (layout_of(), layout_of(queries=1)):
         new = layout.query_positions.size(1)
-        turns = [layer._rotations(layout.of_last_keys(new), torch.float32) for layer in layers]
+        turns = [layer._rotations(layout.last_keys(new), torch.float32) for layer in layers]
         assert all(turn is turns[0] for turn in turns)
 
 

@@ -72,14 +72,14 @@ def test_randomised_positions_are_every_choice_in_its_order():
 def check_layout(kind):
     padding = padded(tiny.SOURCES, left_pad=True).eq(PAD)
     layout, plain = layouts(padding, kind), Layout.of_self_attention(padding, causal=True)
-    assert layout.ends == (16, 16)
-    assert not layout.regular
+    assert layout.bounds == (16, 16)
+    assert not layout.is_toeplitz
     assert layout.length is None
-    assert torch.equal(layout.key_numbers, plain.key_positions)
+    assert torch.equal(layout.key_indices, plain.key_positions)
     expected = layout.key_positions.unsqueeze(1) - layout.query_positions.unsqueeze(2)
     assert torch.equal(layout.offsets, expected)
     line = torch.arange(31.0).unsqueeze(0)
-    assert torch.equal(layout.of_offsets(line)[:, 0], expected + 15.0)
+    assert torch.equal(layout.expand_offsets(line)[:, 0], expected + 15.0)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -97,7 +97,7 @@ def check_pair(kind):
     assert first.max() == 7
     assert torch.equal(following.key_positions[:, 0], first.clamp(max=3))
     crossing = Layout.of_cross_attention(following, source, (drawn.key_positions, 12))
-    assert crossing.ends == (12, 12)
+    assert crossing.bounds == (12, 12)
     assert torch.equal(crossing.key_positions, drawn.key_positions)
     assert torch.equal(crossing.query_positions, following.query_positions)
 
@@ -157,7 +157,7 @@ def check_plain_draw(case):
     """With 0, 1, ... drawn, training computes what it does without sampling, padding included."""
 
     def unshifted(self, layout, batch, source=None):
-        return layout.at(layout.key_positions.expand(batch, -1), self.length)
+        return layout.with_positions(layout.key_positions.expand(batch, -1), self.length)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PositionSampling, "draw", unshifted)

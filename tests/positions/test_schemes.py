@@ -58,7 +58,7 @@ def check_contract(case: Case) -> None:
             close(score.query @ score.key.mT, matrix, **TOLERANCE)
             assert score.query.size(-1) == scheme.rank
         if isinstance(score, Offsets):
-            if layout.regular:
+            if layout.is_toeplitz:
                 assert torch.equal(toeplitz(score.line, length).unsqueeze(0), matrix)
             assert_reach(score, layout)
         for rows in rows_of(attention, layout):

@@ -49,7 +49,7 @@ def candidates(call: CallShape) -> list[str]:
     has_line = (
         kinds <= {"offsets", "transform"}
         and "offsets" in kinds
-        and call.layout.regular
+        and call.layout.is_toeplitz
         and kernels_fit(call.device, call.dtype, call.head_dim)
         and has_triton()
     )

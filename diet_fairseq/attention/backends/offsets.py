@@ -112,7 +112,7 @@ def offsets(call: AttentionCall, fused_line: bool = False) -> tuple[Tensor, Tens
     call = call.at_temperature()
     layout, (batch, heads, queries, width) = call.layout, call.q.shape
     score = call.scores[0] if len(call.scores) == 1 else None
-    fits = layout.regular and kernels_fit(call.q.device, call.q.dtype, width)
+    fits = layout.is_toeplitz and kernels_fit(call.q.device, call.q.dtype, width)
     if not isinstance(score, Offsets) or not fits:
         return reference(call)
     line = score.line.float().expand(heads, -1)  # (H, Tq + Tk - 1)

@@ -25,7 +25,7 @@ def a_slope_that_rises_after_the_query(original, self, layout):
 
 @instead_of(Layout, "of_cross_attention")
 def a_cross_score_of_slots(original, *args):
-    return replace(original(*args), regular=True)
+    return replace(original(*args), is_toeplitz=True)
 
 
 @instead_of(distances, "clamp_parameter")

@@ -33,12 +33,12 @@ def a_target_with_a_shift_of_its_own(original, self, layout, batch, source=None)
     return original(self, layout, batch)
 
 
-@instead_of(Layout, "at")
+@instead_of(Layout, "with_positions")
 def random_offsets_read_as_slots(original, self, positions, end):
-    return replace(original(self, positions, end), regular=True)
+    return replace(original(self, positions, end), is_toeplitz=True)
 
 
-@instead_of(Layout, "at")
+@instead_of(Layout, "with_positions")
 def positions_one_further_on(original, self, positions, end):
     return original(self, positions + 1, end)
 
@@ -66,9 +66,9 @@ def positions_drawn_anew_in_every_layer(patch: Patch) -> None:
 
     def redraw(self, x, context, *rest, **options):
         layout = context.layout
-        if layout.numbers is not None and not self.is_cross:
-            plain = replace(layout, key_positions=layout.key_numbers)
-            drawn = PositionSampling("randomised", 16).draw(plain, len(layout.numbers[1]))
+        if layout.indices is not None and not self.is_cross:
+            plain = replace(layout, key_positions=layout.key_indices)
+            drawn = PositionSampling("randomised", 16).draw(plain, len(layout.indices[1]))
             context = replace(context, layout=drawn)
         return forward(self, x, context, *rest, **options)
 

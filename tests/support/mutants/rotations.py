@@ -25,7 +25,7 @@ def keys_that_fade_as_queries(original, self, layout, dtype):
     return of_queries, of_queries
 
 
-@instead_of(Layout, "of_last_keys")
+@instead_of(Layout, "last_keys")
 def the_new_key_stands_first(original, self, keys):
     return replace(original(self, keys), key_positions=self.key_positions[:, :keys])
 

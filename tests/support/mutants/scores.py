@@ -79,7 +79,7 @@ def gaps_that_count_unless_a_neighbour_is_padded_on_the_left(
 def offsets_that_count_padding_within(
     original, padding_mask, causal=False, queries=None, segments=None
 ):
-    return replace(original(padding_mask, causal, queries, segments), regular=True)
+    return replace(original(padding_mask, causal, queries, segments), is_toeplitz=True)
 
 
 @instead_of(OffsetScores, "score")
@@ -198,7 +198,7 @@ def offsets_with_the_other_sign(original, self, layout):
     return ChangedOffsets(original(self, layout).line, change=lambda x: x.mT)
 
 
-@instead_of(shaw, "rows_of_offsets")
+@instead_of(shaw, "rows_by_offset")
 def offsets_with_the_other_sign_in_shaw(original, layout, clip):
     rows, index = original(layout, clip)
     return rows, index.mT
@@ -261,7 +261,7 @@ def a_row_that_is_not_reset(patch: Patch) -> None:
     )
 
 
-@instead_of(tupe, "stands_first")
+@instead_of(tupe, "is_first_token")
 def a_reset_of_the_first_slot(original, positions):
     return original(torch.arange(positions.size(1)).expand_as(positions))
 
