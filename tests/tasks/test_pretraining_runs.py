@@ -24,8 +24,8 @@ def train(documents, folder, *options, **running):
 
 
 def losses(done):
-    """Update -> loss, as printed; with several processes the first one prints."""
-    return {line["num_updates"]: line["loss"] for line in log_lines(done) if "ups" in line}
+    """Update -> loss; with several processes the first one prints it."""
+    return {line["num_updates"]: float(line["loss"]) for line in log_lines(done) if "ups" in line}
 
 
 def parameters(folder):
@@ -51,7 +51,8 @@ def assert_processes_train_as_one(documents, folder, *options, first=None):
     alone = train(documents, folder / "alone", *options, "--update-freq", 2, first=first)
     expected = losses(alone)
     assert len(expected) == 6
-    assert max(map(losses, processes), key=len) == expected
+    # the sum of gradients has another order
+    assert max(map(losses, processes), key=len) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.slow
