@@ -52,7 +52,7 @@ needs_triton = pytest.mark.skipif(triton_version() < (3, 3), reason="needs Trito
 @pytest.mark.parametrize("backend", interpreted.KERNELS)
 def test_the_kernels_compute_what_the_reference_does_forward_and_backward(backend, slow):
     arguments = [backend, "slow"] if slow else [backend]
-    done = commands.run("tests.support.interpreted:main", *arguments, plugin=False, limit=300)
+    done = commands.run("tests.support.interpreted:main", *arguments, plugin=False, limit=600)
     passed = [f"{name}: passed" for name in interpreted.checks_of(backend, slow)]
     assert done.out.splitlines() == passed, done.text
 

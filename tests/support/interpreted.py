@@ -116,7 +116,7 @@ CALLS = {
     "a sentence without tokens": Call("diet_rel", (3, 0)),
     "fixed slopes": Call("alibi", (9, 7), options={"slopes": "fixed"}),
 }
-SLOW_CALLS = {"far tiles on both sides": Call("diet_rel", (70, 51), options={"clip": 3})} | {
+SLOW_CALLS = {"far tiles on both sides": Call("diet_rel", (50, 35), options={"clip": 3})} | {
     f"{scheme}, {width} wide, {dtype}, {'causal, ' if causal else ''}{side}": Call(
         *(scheme, lengths, causal, side == "left", queries, width, dtype)
     )

@@ -84,7 +84,7 @@ def test_accumulated_gradients_are_those_of_one_large_batch(documents, tmp_path)
         batches += ("--required-batch-size-multiple", 1, "--disable-validation")
         by_size.append(losses(train(documents, tmp_path / str(size), *DIET, *batches)))
     assert len(by_size[0]) == 4
-    assert by_size[0] == by_size[1]
+    assert by_size[0] == pytest.approx(by_size[1], rel=1e-5)
 
 
 @pytest.mark.slow
