@@ -107,6 +107,18 @@ def check_schemes(names, translation):
             )
 
 
+def check_bleu(language, tokenizer):
+    """Refuse a tokenizer of sacreBLEU's that lacks a package or a download."""
+    from diet_fairseq.errors import UserError
+    from diet_fairseq.text.scores import bleu
+
+    if workflow.is_main_process:
+        try:
+            bleu(language, tokenizer)
+        except UserError as error:
+            raise WorkflowError(f"config.bleu_tokenizer: {error}") from None
+
+
 def user_code(scheme):
     """A digest of user_dir's code, which shapes a model with this scheme; of the package's schemes nothing."""
     folder = Path(config["user_dir"] or PLUGIN).resolve()

@@ -53,6 +53,8 @@ if config["ensemble"] and len(config["seeds"]) > 1:
             name = digest([run.name for run in members])
             MODELS[f"ensembles/{label}-{size}-{name}"] = members
 
+check_bleu(TARGET, config["bleu_tokenizer"])
+
 if config["baseline"] not in (None, *SCHEMES):
     raise WorkflowError(
         f"config.baseline must be one of the schemes, {', '.join(SCHEMES)}, but is {config['baseline']!r}"

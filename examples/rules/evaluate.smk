@@ -49,13 +49,14 @@ rule score:
     params:
         test_set=lambda w: "" if isinstance(TESTS[w.test], str) else TESTS[w.test].get("sacrebleu", ""),
         pair=config["languages"],
+        tokenizer=config["bleu_tokenizer"],
         settings=json.dumps(SEARCH),
     log:
         f"{FOLDER}/{{model}}/evaluation-{{test}}/score.log",
     shell:
         script("scripts/score.py")
         + "{input.translations:q} {input.reference:q} {output:q} --checkpoints {input.checkpoints:q}"
-        " --pair {params.pair:q} --test-set={params.test_set:q} --settings {params.settings:q}"
+        " --pair {params.pair:q} --tokenizer {params.tokenizer:q} --test-set={params.test_set:q} --settings {params.settings:q}"
         " 2>&1 | tee {log:q}"
 
 
@@ -74,12 +75,13 @@ rule table:
         tests=" ".join(f"--test {test} {shlex.quote(FILES[f'test-{test}'][1])}" for test in TESTS),
         baseline=config["baseline"] or "",
         pair=config["languages"],
+        tokenizer=config["bleu_tokenizer"],
     log:
         f"{FOLDER}/logs/table.log",
     shell:
         script("scripts/table.py")
         + "{output:q} {params.tests} --models {params.models:q} --baseline={params.baseline:q}"
-        " --pair {params.pair:q} 2>&1 | tee {log:q}"
+        " --pair {params.pair:q} --tokenizer {params.tokenizer:q} 2>&1 | tee {log:q}"
 
 
 rule curves:

@@ -42,18 +42,27 @@ def difference(ours: Series, theirs: Series) -> str:
     return f"{mean:+.2f} ± {test.confidence_interval().high - mean:.2f} (p = {test.pvalue:.2g})"
 
 
-def compare(ours: DataFrame, theirs: DataFrame, reference: str, pair: Pair) -> list[str]:
+def compare(
+    ours: DataFrame, theirs: DataFrame, reference: str, pair: Pair, tokenizer: str
+) -> list[str]:
     """Two cells: the difference in BLEU over seeds, and the paired bootstrap of each seed."""
     pairs, tests = ours.merge(theirs, on=["test", "seeds"]), []
     for test, *folders in zip(pairs["test"], pairs["folder_x"], pairs["folder_y"], strict=True):
         files = [Path(folder, f"evaluation-{test}", "translations.txt") for folder in folders]
         lines, baseline, references = (list(read_lines(file)) for file in (*files, Path(reference)))
-        gain, p = paired_bootstrap(baseline, lines, references, pair)
+        gain, p = paired_bootstrap(baseline, lines, references, pair, tokenizer)
         tests.append(f"{gain:+.2f} (p = {p:.3f})")
     return [difference(pairs["BLEU_x"], pairs["BLEU_y"]), ", ".join(tests)]
 
 
-def markdown(table: DataFrame, test: str, reference: str, baseline: str, pair: Pair) -> str:
+def markdown(
+    table: DataFrame,
+    test: str,
+    reference: str,
+    baseline: str,
+    pair: Pair,
+    tokenizer: str = "auto",
+) -> str:
     """The table of one test set; ensembles have rows of their own."""
     rows = table[table["test"] == test]
     columns = ["model", "BLEU", "chrF", "parameters", "minutes", "seeds"]
@@ -69,7 +78,7 @@ def markdown(table: DataFrame, test: str, reference: str, baseline: str, pair: P
         cells += ["", ""] if together else [f"{parameters:,}", f"{minutes:.1f}"]
         cells.append(", ".join(group["seeds"]))
         if scheme != baseline and (baseline, size, together) in groups:
-            cells += compare(group, groups[baseline, size, together], reference, pair)
+            cells += compare(group, groups[baseline, size, together], reference, pair, tokenizer)
         lines.append(cells + [""] * (len(columns) - len(cells)))
     text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     bleu, chrf = rows[["BLEU signature", "chrF signature"]].iloc[0]
@@ -84,12 +93,16 @@ def main() -> None:
     parser.add_argument("--test", nargs=2, action="append", metavar=("NAME", "REFERENCE"))
     parser.add_argument("--baseline", default="", help="scheme to test the others against")
     parser.add_argument("--pair", nargs=2, default=("", ""), help="languages, such as en de")
+    parser.add_argument("--tokenizer", default="auto", help="sacreBLEU's, for BLEU")
     args = parser.parse_args()
     rows = [read_row(test, *model) for model in args.models.items() for test, _ in args.test]
     table = DataFrame(rows, columns=COLUMNS.split(",")).astype({"parameters": "Int64"})
     with atomic_file(args.results) as file:
         table.round({"minutes": 1}).to_csv(file, index=False, lineterminator="\n")
-    texts = [markdown(table, name, path, args.baseline, args.pair) for name, path in args.test]
+    texts = [
+        markdown(table, name, path, args.baseline, args.pair, args.tokenizer)
+        for name, path in args.test
+    ]
     args.output.write_text("\n".join(texts), encoding="utf-8")
     print("\n".join(texts))
 

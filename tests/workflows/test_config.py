@@ -46,6 +46,13 @@ def test_a_bad_config_is_refused_in_one_message(experiment, change, message):
     assert experiment.refusal().startswith(message.format(folder=experiment.folder))
 
 
+def test_a_tokenizer_of_bleu_that_is_not_there_is_refused(experiment, monkeypatch):
+    monkeypatch.setenv("SACREBLEU", "/dev/null/folder")  # nothing is downloaded
+    experiment.configure(bleu_tokenizer="flores200")
+    message = "config.bleu_tokenizer: BLEU of language de needs sacreBLEU's tokenizer flores200, "
+    assert experiment.refusal().startswith(message)
+
+
 @pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("change", "message"),
