@@ -33,8 +33,9 @@ class Run(NamedTuple):
     def name(self):
         """The name of its folder: other settings give another one."""
         settings = settings_of(*DATA, *TRAINING) | {"scheme": SCHEMES[self.label]}
+        updates = settings.pop("updates")  # with more of them a training can be continued
         settings |= {"size": self.size, "seed": self.seed} | user_code(NAMES[self.label])
-        return f"{self.label}-{self.size}-s{self.seed}-{digest(settings)}"
+        return f"{self.label}-{self.size}-s{self.seed}-u{updates}-{digest(settings)}"
 
 
 GRID = [

@@ -11,8 +11,8 @@ rule generate:
     params:
         **SEARCH,
     resources:
-        gpu=min(1, config["gpus"]),
-    threads: config["threads"]
+        gpu=min(1, GPUS),
+    threads: THREADS
     log:
         f"{FOLDER}/{{model}}/evaluation-{{test}}/generate.log",
     shell:
@@ -31,7 +31,7 @@ rule translate:
         f"{FOLDER}/{{model}}/input-{{name}}.txt",
     params:
         **SEARCH,
-    threads: config["threads"]
+    threads: THREADS
     log:
         f"{FOLDER}/{{model}}/input-{{name}}.log",
     shell:

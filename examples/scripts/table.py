@@ -1,8 +1,10 @@
 """Collect the scores of all models as CSV, and as a table: means, deviations and paired tests."""
 
 import json
+import os
 import re
 from argparse import ArgumentParser
+from collections.abc import Iterable
 from pathlib import Path
 
 from pandas import DataFrame, Series
@@ -17,15 +19,28 @@ COLUMNS = "folder,scheme,size,seeds,test,BLEU,chrF,parameters,minutes,BLEU signa
 
 
 def read_row(test: str, folder: str, description: dict[str, str]) -> dict[str, object]:
-    """The scores of a model on a test set; its parameters and minutes, from fairseq-train's log."""
+    """The scores of a model on a test set; its parameters and minutes of training."""
     scores = Path(folder, f"evaluation-{test}", "scores.json").read_text(encoding="utf-8")
     row = {"folder": folder, "test": test, **description, **json.loads(scores)}
     if (log := Path(folder, "train.log")).exists():  # an ensemble has none
         text = log.read_text(encoding="utf-8")
         parameters = re.findall(r"shared model params: ([\d,]+)", text)[-1]
-        seconds = re.findall(r'"train_wall": "([\d.]+)"', text)[-1]  # since training last resumed
-        row |= {"parameters": int(parameters.replace(",", "")), "minutes": float(seconds) / 60}
+        plan = json.loads(Path(folder, "plan.json").read_text(encoding="utf-8"))
+        row |= {"parameters": int(parameters.replace(",", "")), "minutes": plan["seconds"] / 60}
     return row
+
+
+def link_best(link: Path, folders: Iterable[str]) -> None:
+    """Link the run with the lowest loss on held-out text, after its last validation."""
+    losses = {}
+    for folder in folders:
+        if (log := Path(folder, "train.log")).exists():
+            text = log.read_text(encoding="utf-8")
+            losses[folder] = float(re.findall(r'"valid_loss": "([\d.]+)"', text)[-1])
+    aside = link.with_name(f"{link.name}.tmp")
+    aside.unlink(missing_ok=True)
+    aside.symlink_to(os.path.relpath(min(losses, key=losses.__getitem__), link.parent))
+    aside.replace(link)
 
 
 def spread(values: Series) -> str:
@@ -104,6 +119,7 @@ def main() -> None:
         for name, path in args.test
     ]
     args.output.write_text("\n".join(texts), encoding="utf-8")
+    link_best(args.output.with_name("best"), args.models)
     print("\n".join(texts))
 
 
