@@ -6,7 +6,7 @@ from typing import Any
 
 from .patch import intercepts, replaces
 
-SHIFTED_PAIRS = "fairseq-preprocess takes a carriage return within a line for its end, and shifts all later pairs"
+SHIFTED_PAIRS = "fairseq-preprocess ends lines at carriage returns, too: later pairs are shifted"
 
 
 @intercepts("fairseq.file_chunker_utils:Chunker.__enter__", correctness=SHIFTED_PAIRS)
