@@ -14,6 +14,9 @@ EXTRAS = {
     "ctranslate2": ["ctranslate2>=4.8.3"],  # `export ctranslate2`, which says why
     "data": ["sacremoses", "tqdm"],  # words split by Moses; progress bars
     "docs": ["mkdocs-material>=9.8,<10", "mkdocstrings[python]>=1,<2"],  # `make docs`
+    # BLEU of Japanese and Korean
+    "ja": ["sacrebleu[ja]"],
+    "ko": ["sacrebleu[ko]"],
     "plots": ["jinja2", "matplotlib"],  # `look`, `extrapolate`, the workflows' curves
     "pretraining": ["pytorch-optimizer>=4.1,<5"],  # --optimizer lamb_torch
     "serve": ["starlette>=1.10", "uvicorn>=0.54"],
@@ -67,6 +70,7 @@ setup(
     install_requires=[
         "torch>=2.10",  # in older versions weights_only can corrupt memory (CVE-2026-24747)
         "numpy",
+        "regex",  # letters by script
         "pydantic>=2.11",  # files and requests that come from elsewhere
         "sacrebleu",
         "sentencepiece>=0.2.3",  # says which characters a piece stands for

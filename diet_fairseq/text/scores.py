@@ -1,23 +1,38 @@
 """Scores by sacreBLEU: BLEU and chrF with signatures, and significance tests."""
 
 import logging
-import re
 from collections.abc import Sequence
 from typing import Any
 
 from ..errors import UserError
+from .languages import bleu_tokenizer
 
 #: samples of a paired bootstrap (Koehn 2004)
 SAMPLES = 1000
+#: sacreBLEU's tokenizer -> how to get the packages that it needs
+NEEDED = {f"{language}-mecab": f"pip install 'sacrebleu[{language}]'" for language in ("ja", "ko")}
 #: source and target language, such as ("en", "zh-CN")
 Pair = tuple[str, str]
 
 
-def bleu(pair: Pair) -> Any:
-    """sacreBLEU's metric with the tokenizer of the target language, whatever its region."""
+def bleu(language: str, tokenizer: str = "auto") -> Any:
+    """sacreBLEU's BLEU with a tokenizer, or the one that the target language needs.
+
+    Raises:
+        UserError: the tokenizer needs a package or a download that is not there
+    """
     from sacrebleu.metrics import BLEU
 
-    return BLEU(trg_lang=re.split("[-_]", pair[1])[0])
+    name = bleu_tokenizer(language) if tokenizer == "auto" else tokenizer
+    try:
+        return BLEU(tokenize=name)
+    except (ImportError, RuntimeError, OSError) as error:
+        reason = next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)
+        advice = NEEDED.get(name, "connect to the internet once, so that sacreBLEU can download it")
+        raise UserError(
+            f"BLEU of language {language} needs sacreBLEU's tokenizer {name}, which fails "
+            f"({reason}): {advice}, or choose a tokenizer that needs neither, such as char"
+        ) from error
 
 
 def score(
@@ -25,6 +40,7 @@ def score(
     references: Sequence[str],
     test_set: str = "",
     pair: Pair = ("", ""),
+    tokenizer: str = "auto",
 ) -> dict[str, Any]:
     """BLEU and chrF of plain text; ``test_set`` and ``pair`` go into the signatures."""
     from sacrebleu.metrics import CHRF
@@ -32,7 +48,7 @@ def score(
     if len(hypotheses) != len(references):
         raise UserError(f"{len(hypotheses):,} translations of {len(references):,} references")
     scores: dict[str, Any] = {"lines": len(references)}
-    for name, metric in {"BLEU": bleu(pair), "chrF": CHRF()}.items():
+    for name, metric in {"BLEU": bleu(pair[1], tokenizer), "chrF": CHRF()}.items():
         scores[name] = metric.corpus_score(hypotheses, [references]).score
         signature = metric.get_signature()
         if test_set:
@@ -47,6 +63,7 @@ def paired_bootstrap(
     system: Sequence[str],
     references: Sequence[str],
     pair: Pair = ("", ""),
+    tokenizer: str = "auto",
 ) -> tuple[float, float]:
     """A system's difference in BLEU, as `score` computes it, from the baseline, and p (Koehn 2004).
 
@@ -58,7 +75,8 @@ def paired_bootstrap(
     if list(system) == list(baseline):  # sacreBLEU's p would be 0
         return 0.0, 1.0
     outputs = [("baseline", baseline), ("system", system)]
-    paired = PairedTest(outputs, {"BLEU": bleu(pair)}, [references], "bs", n_samples=SAMPLES)
+    metrics = {"BLEU": bleu(pair[1], tokenizer)}
+    paired = PairedTest(outputs, metrics, [references], "bs", n_samples=SAMPLES)
     first, second = (result for result in paired()[1]["BLEU"] if isinstance(result, Result))
     assert second.p_value is not None  # only the baseline has none
     return second.score - first.score, second.p_value

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import UserError
+from ..text.languages import join_sentences
 from .engine import Engine, Hypothesis, Search
 from .model_files import ModelOptions, check_ensemble, resolve_model
 from .model_json import ModelDescription
@@ -229,7 +230,7 @@ class Translator:
         ranked = [part[rank] if rank < len(part) else empty for part in parts]
         texts = [self._target.decode(hypothesis.tokens) for hypothesis in ranked]
         score = sum(hypothesis.score for hypothesis in ranked) / max(1, len(ranked))
-        return Translation(" ".join(filter(None, texts)), score)
+        return Translation(join_sentences(texts), score)
 
 
 def load_engine(

@@ -57,6 +57,10 @@ for label, seed in product(config["models"], config["pretraining_seeds"]):
         )
     MODELS[model_name(label, seed)] = (run_name(base, seed), f"checkpoint_*_{updates}.pt")
 
+if config["gpus"] != "auto" and config["batch"] % max(1, config["gpus"]):
+    raise WorkflowError(f"config.batch must be a multiple of gpus, {config['gpus']}, but is {config['batch']}")
+GPUS, THREADS = divide_machine(len(RUNS))
+
 
 def tuning_names(task):
     """The names of a task's fine-tunings: all rates, epochs and seeds."""

@@ -8,6 +8,7 @@ import shlex
 import sys
 from functools import cache
 from pathlib import Path
+from runpy import run_path
 
 import yaml
 from jsonschema.exceptions import best_match
@@ -15,6 +16,8 @@ from snakemake.exceptions import WorkflowError
 from snakemake.utils import min_version, validate
 
 min_version("9.27")
+
+include: "terminal.smk"
 
 EXAMPLES = Path(str(workflow.current_basedir)).parent
 PLUGIN = importlib.util.find_spec("diet_fairseq").submodule_search_locations[0]
@@ -107,6 +110,18 @@ def check_schemes(names, translation):
             )
 
 
+def check_bleu(language, tokenizer):
+    """Refuse a tokenizer of sacreBLEU's that lacks a package or a download."""
+    from diet_fairseq.errors import UserError
+    from diet_fairseq.text.scores import bleu
+
+    if workflow.is_main_process:
+        try:
+            bleu(language, tokenizer)
+        except UserError as error:
+            raise WorkflowError(f"config.bleu_tokenizer: {error}") from None
+
+
 def user_code(scheme):
     """A digest of user_dir's code, which shapes a model with this scheme; of the package's schemes nothing."""
     folder = Path(config["user_dir"] or PLUGIN).resolve()
@@ -115,26 +130,32 @@ def user_code(scheme):
     return {"user_dir": digest([path.read_text(encoding="utf-8") for path in sorted(folder.rglob("*.py"))])}
 
 
-def batch_options(option, capacity):
-    """The same batch on any number of GPUs: what exceeds their capacity is accumulated."""
+def count_devices():
+    """GPUs that this machine, or CUDA_VISIBLE_DEVICES, has."""
+    return len(run_path(str(EXAMPLES / "scripts" / "with_gpus.py"))["visible_devices"]())
 
-    def options(wildcards, resources):
-        gpus = max(1, resources.gpu)
-        steps = -(-config["batch"] // (capacity * gpus))
-        if option == "--batch-size":  # of tokens a batch is never exact
-            if config["batch"] % gpus:
-                raise WorkflowError(
-                    f"config.batch must be a multiple of gpus, {gpus}, but is {config['batch']}"
-                )
-            while config["batch"] % (steps * gpus):
-                steps += 1
-        batch = f"{option} {max(1, config['batch'] // (steps * gpus))} --update-freq {steps}"
-        if not resources.gpu:
-            return f"{batch} --cpu"
-        # Resuming on several processes fails without the second option.
-        return f"{batch} --distributed-world-size {gpus} --load-checkpoint-on-all-dp-ranks"
 
-    return options
+onstart:
+    if workflow.local_exec and config["gpus"] != "auto" and config["gpus"] > count_devices():
+        raise WorkflowError(
+            f"config.gpus must be at most {count_devices()}, this machine's, but is {config['gpus']}: write auto"
+        )
+
+
+def divide_machine(trainings):
+    """GPUs and CPU threads of a training: what the config says, or this machine's by the number of trainings.
+
+    They decide about no new training: no rule has them in its params.
+    """
+    gpus, threads = config["gpus"], config["threads"]
+    if gpus == "auto":
+        devices = count_devices()
+        gpus = min(devices, max(1, devices // trainings))
+    if threads == "auto":
+        side_by_side = min(trainings, max(1, count_devices() // gpus)) if gpus else trainings
+        cores = workflow.global_resources["_cores"].value  # none where a cluster has the cores
+        threads = max(1, cores // side_by_side) if cores else 4
+    return gpus, threads
 
 
 # Folders are made aside: neither a kill nor the orphan of a killed Snakemake leaves half of one.
@@ -149,8 +170,13 @@ CHECK_TEXT = (
     "{{ echo error: {params.folder:q} 'was trained on other text: remove it, or name another folder' >&2; exit 1; }}; "
 )
 WITH_GPUS = script("scripts/with_gpus.py") + "{resources.gpu} "
-FAIRSEQ_TRAIN = (
-    WITH_GPUS + f"fairseq-train {{input.data:q}} {USER_DIR}"
-    " {params.options} {params.batch} --save-dir {params.folder:q} --log-format json"
-    " --log-interval 100 --log-file {params.folder:q}/train.log > {log:q} 2>&1"
-)
+
+
+def fairseq_train(plan):
+    """The command that trains, with options of train.py; its output goes to the log."""
+    plan += " --fewer" * (config["gpus"] == "auto") + " --bar" * (len(RUNS) == 1)
+    return (
+        script("scripts/train.py") + f"{{params.folder:q}} --log {{log:q}} --gpus {{resources.gpu}} {plan}"
+        f" -- fairseq-train {{input.data:q}} {USER_DIR} {{params.options}} --save-dir {{params.folder:q}}"
+        " --log-format json --log-interval 50 --log-file {params.folder:q}/train.log"
+    )

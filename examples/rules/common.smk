@@ -33,8 +33,9 @@ class Run(NamedTuple):
     def name(self):
         """The name of its folder: other settings give another one."""
         settings = settings_of(*DATA, *TRAINING) | {"scheme": SCHEMES[self.label]}
+        updates = settings.pop("updates")  # with more of them a training can be continued
         settings |= {"size": self.size, "seed": self.seed} | user_code(NAMES[self.label])
-        return f"{self.label}-{self.size}-s{self.seed}-{digest(settings)}"
+        return f"{self.label}-{self.size}-s{self.seed}-u{updates}-{digest(settings)}"
 
 
 GRID = [
@@ -52,6 +53,8 @@ if config["ensemble"] and len(config["seeds"]) > 1:
             members = [run for run in GRID if (run.label, run.size) == (label, size)]
             name = digest([run.name for run in members])
             MODELS[f"ensembles/{label}-{size}-{name}"] = members
+
+check_bleu(TARGET, config["bleu_tokenizer"])
 
 if config["baseline"] not in (None, *SCHEMES):
     raise WorkflowError(

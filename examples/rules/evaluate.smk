@@ -11,8 +11,8 @@ rule generate:
     params:
         **SEARCH,
     resources:
-        gpu=min(1, config["gpus"]),
-    threads: config["threads"]
+        gpu=min(1, GPUS),
+    threads: THREADS
     log:
         f"{FOLDER}/{{model}}/evaluation-{{test}}/generate.log",
     shell:
@@ -31,7 +31,7 @@ rule translate:
         f"{FOLDER}/{{model}}/input-{{name}}.txt",
     params:
         **SEARCH,
-    threads: config["threads"]
+    threads: THREADS
     log:
         f"{FOLDER}/{{model}}/input-{{name}}.log",
     shell:
@@ -49,13 +49,14 @@ rule score:
     params:
         test_set=lambda w: "" if isinstance(TESTS[w.test], str) else TESTS[w.test].get("sacrebleu", ""),
         pair=config["languages"],
+        tokenizer=config["bleu_tokenizer"],
         settings=json.dumps(SEARCH),
     log:
         f"{FOLDER}/{{model}}/evaluation-{{test}}/score.log",
     shell:
         script("scripts/score.py")
         + "{input.translations:q} {input.reference:q} {output:q} --checkpoints {input.checkpoints:q}"
-        " --pair {params.pair:q} --test-set={params.test_set:q} --settings {params.settings:q}"
+        " --pair {params.pair:q} --tokenizer {params.tokenizer:q} --test-set={params.test_set:q} --settings {params.settings:q}"
         " 2>&1 | tee {log:q}"
 
 
@@ -74,12 +75,13 @@ rule table:
         tests=" ".join(f"--test {test} {shlex.quote(FILES[f'test-{test}'][1])}" for test in TESTS),
         baseline=config["baseline"] or "",
         pair=config["languages"],
+        tokenizer=config["bleu_tokenizer"],
     log:
         f"{FOLDER}/logs/table.log",
     shell:
         script("scripts/table.py")
         + "{output:q} {params.tests} --models {params.models:q} --baseline={params.baseline:q}"
-        " --pair {params.pair:q} 2>&1 | tee {log:q}"
+        " --pair {params.pair:q} --tokenizer {params.tokenizer:q} 2>&1 | tee {log:q}"
 
 
 rule curves:

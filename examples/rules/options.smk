@@ -71,7 +71,12 @@ def save_interval():
 
 
 SAVE_INTERVAL = save_interval()
+GPUS, THREADS = divide_machine(len(RUNS))
 OPTIONS = quoted_words("config.options", config["options"])
+# A training with fewer updates can be continued where the learning rate does not depend on their number.
+FIRST_CHECKPOINT = config["updates"] - (config["average"] - 1) * SAVE_INTERVAL
+if "--lr-scheduler" in config["options"] + " ".join(SCHEMES.values()):
+    FIRST_CHECKPOINT = 0
 SCHEME_OPTIONS = {
     label: quoted_words(f"config.schemes.{label}", scheme.partition(" ")[2]) for label, scheme in SCHEMES.items()
 }

@@ -15,14 +15,17 @@ rule train:
         folder=lambda w, output: Path(output[0]).parent,
         description=description,
         options=training_options,
-        batch=batch_options("--max-tokens", config["tokens_per_gpu"]),
     resources:
-        gpu=config["gpus"],
-    threads: config["threads"]
+        gpu=GPUS,
+    threads: THREADS
     log:
         f"{FOLDER}/runs/{{run}}/fairseq-train.log",
     shell:
-        f"{CHECK_TEXT}{DESCRIBE}checkpoint_last.pt; {FAIRSEQ_TRAIN}"
+        f"( {CHECK_TEXT}{DESCRIBE}checkpoint_last.pt ) 2>&1 | tee {{log:q}}; "
+        + fairseq_train(
+            f"--batch {config['batch']} --capacity {config['tokens_per_gpu']}"
+            f" --updates {config['updates']} --first-checkpoint {FIRST_CHECKPOINT}"
+        )
 
 
 rule average:

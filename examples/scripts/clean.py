@@ -9,19 +9,51 @@ from pathlib import Path
 
 from diet_fairseq.errors import UserError, exit_with_one_line
 from diet_fairseq.files import atomic_file
+from diet_fairseq.text.languages import count_words
 from diet_fairseq.text.lines import read_pairs
 from diet_fairseq.text.whitespace import normalise
 
-#: reasons for dropping a pair, in the order of the checks: an empty side; more words or characters
-#: than allowed on one side; many more words on one side; the same as an earlier pair
+#: reasons for dropping a pair, in the order of the checks: a side without visible text; more
+#: words or characters than allowed on one side; many more words on one side; the same as an earlier
+#: pair
 REASONS = ("blank", "long", "ratio", "duplicate")
+#: what to do about many dropped pairs, by their reason
+ADVICE = {
+    "blank": "check that line n of one file translates line n of the other",
+    "long": "raise max_words and max_characters, or split long lines",
+    "ratio": "raise max_ratio, or check that line n of one file translates line n of the other",
+    "duplicate": "nothing to do if the text repeats itself",
+}
+#: share of dropped pairs from which on there is a warning
+MAX_DROPPED_SHARE = 0.2
+
+
+def is_visible(line: str) -> bool:
+    """Whether a line has more than spaces and marks such as U+200B, which subwords leave out."""
+    return any(char.isprintable() and char != " " for char in line)
+
+
+def report(counts: Counter[str]) -> str:
+    """A table of reasons, numbers and shares of all pairs, and a warning if many are dropped."""
+    rows = [
+        f"  {name:10}{number:>12,}{number / counts['read']:>8.1%}\n"
+        for name, number in counts.items()
+    ]
+    table = "".join(["pairs to train on:\n", *rows])
+    if counts["kept"] > (1 - MAX_DROPPED_SHARE) * counts["read"]:
+        return table
+    reason = max(REASONS, key=counts.__getitem__)
+    return table + (
+        f"warning: {1 - counts['kept'] / counts['read']:.0%} of the pairs are dropped, most as "
+        f"{reason!r}: {ADVICE[reason]}\n"
+    )
 
 
 def fault(source: str, target: str, rules: Namespace) -> str | None:
     """The reason for dropping a normalised pair, apart from its repetition."""
-    if not source or not target:
+    if not is_visible(source) or not is_visible(target):
         return "blank"
-    lengths = source.count(" ") + 1, target.count(" ") + 1
+    lengths = [max(1, count_words(side)) for side in (source, target)]
     if max(lengths) > rules.max_words or max(len(source), len(target)) > rules.max_characters:
         return "long"
     return "ratio" if max(lengths) > rules.max_ratio * min(lengths) else None
@@ -75,8 +107,7 @@ def main() -> None:
         raise UserError(f"no pair is left to train on: {dict(counts)}")
     valid = ((normalise(source), normalise(target)) for source, target in read_pairs(*args.valid))
     write_pairs(valid, [args.folder / f"valid.{lang}" for lang in args.languages])
-    rows = [f"  {name:10}{number:>12,}\n" for name, number in counts.items()]
-    table = "".join(["pairs to train on:\n", *rows])
+    table = report(counts)
     print(table, end="")
     (args.folder / "counts.txt").write_text(table, encoding="utf-8")
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from diet_fairseq.errors import UserError, exit_with_one_line
 from diet_fairseq.text.lines import read_lines, write_lines
-from diet_fairseq.text.whitespace import normalise
 from diet_fairseq.translate.engine import Hypothesis, Search
 from diet_fairseq.translate.model_json import PENALTIES, read_model_json
 
@@ -58,9 +57,9 @@ def main() -> None:
 
     with open(raw, encoding="utf-8", newline="\n") as file:
         hypotheses = read_hypotheses(file)
-    _, target = description.tokenizers
-    # A model translates a blank line to some sentence: it stays blank instead.
-    lines = [normalise(line) for line in read_lines(args.source)]
+    source, target = description.tokenizers
+    # A model translates a line without subwords to some sentence: it stays blank instead.
+    lines = [source.encode(line) for line in read_lines(args.source)]
     missing = [number + 1 for number, line in enumerate(lines) if line and number not in hypotheses]
     if missing:
         raise UserError(f"{raw} has no translation of line {missing[0]} of {args.source}")

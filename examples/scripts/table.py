@@ -1,8 +1,10 @@
 """Collect the scores of all models as CSV, and as a table: means, deviations and paired tests."""
 
 import json
+import os
 import re
 from argparse import ArgumentParser
+from collections.abc import Iterable
 from pathlib import Path
 
 from pandas import DataFrame, Series
@@ -17,15 +19,28 @@ COLUMNS = "folder,scheme,size,seeds,test,BLEU,chrF,parameters,minutes,BLEU signa
 
 
 def read_row(test: str, folder: str, description: dict[str, str]) -> dict[str, object]:
-    """The scores of a model on a test set; its parameters and minutes, from fairseq-train's log."""
+    """The scores of a model on a test set; its parameters and minutes of training."""
     scores = Path(folder, f"evaluation-{test}", "scores.json").read_text(encoding="utf-8")
     row = {"folder": folder, "test": test, **description, **json.loads(scores)}
     if (log := Path(folder, "train.log")).exists():  # an ensemble has none
         text = log.read_text(encoding="utf-8")
         parameters = re.findall(r"shared model params: ([\d,]+)", text)[-1]
-        seconds = re.findall(r'"train_wall": "([\d.]+)"', text)[-1]  # since training last resumed
-        row |= {"parameters": int(parameters.replace(",", "")), "minutes": float(seconds) / 60}
+        plan = json.loads(Path(folder, "plan.json").read_text(encoding="utf-8"))
+        row |= {"parameters": int(parameters.replace(",", "")), "minutes": plan["seconds"] / 60}
     return row
+
+
+def link_best(link: Path, folders: Iterable[str]) -> None:
+    """Link the run with the lowest loss on held-out text, after its last validation."""
+    losses = {}
+    for folder in folders:
+        if (log := Path(folder, "train.log")).exists():
+            text = log.read_text(encoding="utf-8")
+            losses[folder] = float(re.findall(r'"valid_loss": "([\d.]+)"', text)[-1])
+    aside = link.with_name(f"{link.name}.tmp")
+    aside.unlink(missing_ok=True)
+    aside.symlink_to(os.path.relpath(min(losses, key=losses.__getitem__), link.parent))
+    aside.replace(link)
 
 
 def spread(values: Series) -> str:
@@ -42,18 +57,27 @@ def difference(ours: Series, theirs: Series) -> str:
     return f"{mean:+.2f} ± {test.confidence_interval().high - mean:.2f} (p = {test.pvalue:.2g})"
 
 
-def compare(ours: DataFrame, theirs: DataFrame, reference: str, pair: Pair) -> list[str]:
+def compare(
+    ours: DataFrame, theirs: DataFrame, reference: str, pair: Pair, tokenizer: str
+) -> list[str]:
     """Two cells: the difference in BLEU over seeds, and the paired bootstrap of each seed."""
     pairs, tests = ours.merge(theirs, on=["test", "seeds"]), []
     for test, *folders in zip(pairs["test"], pairs["folder_x"], pairs["folder_y"], strict=True):
         files = [Path(folder, f"evaluation-{test}", "translations.txt") for folder in folders]
         lines, baseline, references = (list(read_lines(file)) for file in (*files, Path(reference)))
-        gain, p = paired_bootstrap(baseline, lines, references, pair)
+        gain, p = paired_bootstrap(baseline, lines, references, pair, tokenizer)
         tests.append(f"{gain:+.2f} (p = {p:.3f})")
     return [difference(pairs["BLEU_x"], pairs["BLEU_y"]), ", ".join(tests)]
 
 
-def markdown(table: DataFrame, test: str, reference: str, baseline: str, pair: Pair) -> str:
+def markdown(
+    table: DataFrame,
+    test: str,
+    reference: str,
+    baseline: str,
+    pair: Pair,
+    tokenizer: str = "auto",
+) -> str:
     """The table of one test set; ensembles have rows of their own."""
     rows = table[table["test"] == test]
     columns = ["model", "BLEU", "chrF", "parameters", "minutes", "seeds"]
@@ -69,7 +93,7 @@ def markdown(table: DataFrame, test: str, reference: str, baseline: str, pair: P
         cells += ["", ""] if together else [f"{parameters:,}", f"{minutes:.1f}"]
         cells.append(", ".join(group["seeds"]))
         if scheme != baseline and (baseline, size, together) in groups:
-            cells += compare(group, groups[baseline, size, together], reference, pair)
+            cells += compare(group, groups[baseline, size, together], reference, pair, tokenizer)
         lines.append(cells + [""] * (len(columns) - len(cells)))
     text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     bleu, chrf = rows[["BLEU signature", "chrF signature"]].iloc[0]
@@ -84,13 +108,18 @@ def main() -> None:
     parser.add_argument("--test", nargs=2, action="append", metavar=("NAME", "REFERENCE"))
     parser.add_argument("--baseline", default="", help="scheme to test the others against")
     parser.add_argument("--pair", nargs=2, default=("", ""), help="languages, such as en de")
+    parser.add_argument("--tokenizer", default="auto", help="sacreBLEU's, for BLEU")
     args = parser.parse_args()
     rows = [read_row(test, *model) for model in args.models.items() for test, _ in args.test]
     table = DataFrame(rows, columns=COLUMNS.split(",")).astype({"parameters": "Int64"})
     with atomic_file(args.results) as file:
         table.round({"minutes": 1}).to_csv(file, index=False, lineterminator="\n")
-    texts = [markdown(table, name, path, args.baseline, args.pair) for name, path in args.test]
+    texts = [
+        markdown(table, name, path, args.baseline, args.pair, args.tokenizer)
+        for name, path in args.test
+    ]
     args.output.write_text("\n".join(texts), encoding="utf-8")
+    link_best(args.output.with_name("best"), args.models)
     print("\n".join(texts))
 
 

@@ -31,8 +31,11 @@ def visible_devices() -> list[str]:
     return re.findall(r"^GPU (\d+):", listed.stdout, re.MULTILINE)
 
 
-def lock_gpus(number: int, devices: list[str], job: str) -> list[str]:
-    """Wait for so many free devices and lock them; the locks pass to the program that follows."""
+def lock_gpus(number: int, devices: list[str], job: str, least: int | None = None) -> list[str]:
+    """Wait for so many free devices, or at least ``least`` of them, and lock them.
+
+    The locks pass to the program that follows.
+    """
     if number > len(devices):
         sys.exit(f"error: gpus must be at most {len(devices)}, this machine's, but is {number}")
     while True:
@@ -47,7 +50,7 @@ def lock_gpus(number: int, devices: list[str], job: str) -> list[str]:
                     locks[device] = lock
             if device not in locks:
                 os.close(lock)
-        if len(locks) == number:
+        if len(locks) >= (number if least is None else least):
             return list(locks)
         for lock in locks.values():  # too few: others may need them
             os.close(lock)
@@ -63,13 +66,16 @@ def open_lock(path: str) -> int:
     return os.open(path, os.O_RDONLY)
 
 
+def reserve_gpus(number: int, least: int | None = None) -> int:
+    """Show this many devices, or at least ``least``, to the programs that follow; their number."""
+    job = next((f"{os.environ[name]}-" for name in SCHEDULERS if name in os.environ), "")
+    devices = visible_devices() if number else []
+    if number and (not job or len(devices) > number):
+        devices = lock_gpus(number, devices, job, least)
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
+    return len(devices)
+
+
 if __name__ == "__main__":
-    number, command = int(sys.argv[1]), sys.argv[2:]
-    if number == 0:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    else:
-        job = next((f"{os.environ[name]}-" for name in SCHEDULERS if name in os.environ), "")
-        devices = visible_devices()
-        if not job or len(devices) > number:
-            os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(lock_gpus(number, devices, job))
-    os.execvp(command[0], command)
+    reserve_gpus(int(sys.argv[1]))
+    os.execvp(sys.argv[2], sys.argv[2:])

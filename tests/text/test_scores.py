@@ -10,22 +10,50 @@ REFERENCES = [f"this is sentence number {n} of the test" for n in range(40)]
 
 
 @pytest.mark.parametrize(
-    ("pair", "tokenizer"),
-    [
-        (("en", "zh"), "zh"),
-        (("en", "zh-CN"), "zh"),
-        (("pt_BR", "ja_JP"), "ja-mecab"),
-        (("zh-CN", "en"), "13a"),
-    ],
+    ("language", "tokenizer", "used"),
+    [("zh-CN", "auto", "zh"), ("ja", "auto", "ja-mecab"), ("th", "char", "char")],
 )
-def test_words_are_counted_by_the_rules_of_the_target_language(pair, tokenizer, monkeypatch):
+def test_words_are_counted_by_the_rules_of_the_target_language(
+    language, tokenizer, used, monkeypatch
+):
     names = []
     monkeypatch.setattr(  # the tokenizers of Japanese and Korean are packages of their own
         "sacrebleu.metrics.bleu._get_tokenizer",
         lambda name: names.append(name) or Tokenizer13a,
     )
-    bleu(pair)
-    assert names == [tokenizer]
+    bleu(language, tokenizer)
+    assert names == [used]
+
+
+@pytest.mark.parametrize("language", ["zho_Hans", "cmn", "ZH"])
+def test_a_spelling_of_a_language_changes_no_score(language):
+    lines = ["猫坐在垫子上看着窗外的鸟", "狗在花园里跑来跑去很开心"]
+    worse = [line.replace("在", "于") for line in lines]
+    expected = score(worse, lines, pair=("en", "zh"))["BLEU"]
+    assert expected > 10
+    assert score(worse, lines, pair=("en", language))["BLEU"] == expected
+
+
+@pytest.mark.parametrize(
+    ("language", "error", "message"),
+    [
+        (
+            "jpn",
+            ImportError("\n\nno MeCab\n"),
+            r"jpn .* ja-mecab.*\(no MeCab\): pip install 'sacre.*ja\]",
+        ),
+        ("th", OSError("no route"), r"th .* flores200.*\(no route\): connect .*, or choose a tok"),
+    ],
+)
+def test_a_tokenizer_that_is_not_there_is_named_with_what_to_do(
+    language, error, message, monkeypatch
+):
+    def fail(name):
+        raise error
+
+    monkeypatch.setattr("sacrebleu.metrics.bleu._get_tokenizer", fail)
+    with pytest.raises(UserError, match=message):
+        bleu(language)
 
 
 def test_the_signature_names_a_test_set_of_sacrebleu():

@@ -39,6 +39,7 @@ TINY = {
     "warmup": 20,
     "average": 2,
     "save_interval": 50,
+    "threads": 1,  # also those of other tests' processes
     "options": "--encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 16 "
     "--decoder-embed-dim 16 --encoder-ffn-embed-dim 16 --decoder-ffn-embed-dim 16 --dropout 0.1",
 }
@@ -53,9 +54,10 @@ def script(name):
     return module
 
 
-def begin_in(folder: Path) -> None:
+def begin_in(folder: Path, environment: dict[str, str]) -> None:
     """The folder of this process, without the logging that fairseq's commands set up."""
     os.chdir(folder)
+    os.environ.update(environment)
     logging.getLogger().handlers.clear()
 
 
@@ -73,6 +75,7 @@ class Experiment:
 
     def __init__(self, folder: Path, /, **changes: object) -> None:
         self.folder = folder
+        self.environment: dict[str, str] = {}  # of dry runs
         self.configure(**changes)
 
     def configure(self, **changes: object) -> None:
@@ -96,7 +99,7 @@ class Experiment:
         """Status and output of a dry run, in a fork of a process that has imported Snakemake."""
         done = commands.run(
             "snakemake.cli:main", *self.words("-n", *words),
-            plugin=False, first=partial(begin_in, self.folder),
+            plugin=False, first=partial(begin_in, self.folder, self.environment),
         )  # fmt: skip
         return done.status, done.text
 
@@ -150,7 +153,7 @@ class Experiment:
         """Kill a job of this rule that has run for a second."""
         # a quick rule may have run before its predecessor was killed
         process = self.start("--forcerun", rule)
-        has_begun = any(line.rstrip().endswith(f"rule {rule}:") for line in process.stdout)
+        has_begun = any(re.match(rf"\[\d+ of \d+\] {rule}\b", line) for line in process.stdout)
         time.sleep(1)
         self.kill(process)
         assert has_begun, f"{rule} did not run"
@@ -167,7 +170,7 @@ def write_corpus(folder: Path, shared_data: Path | None = None) -> None:
             if shared_data:
                 lines = list(read_lines(shared_data / "multi30k" / f"{name}.{lang}.gz"))[:size]
             if split == "test":
-                lines[4] = ""  # a blank line stays blank
+                lines[4:6] = ["", "\u200b\ufeff"]  # blank lines stay blank
             write(folder / f"{split}.{lang}", lines)
 
 
@@ -213,6 +216,7 @@ class EncoderExperiment(Experiment):
         "vocabulary": 300,
         "models": {"diet_rel": "bert_diet_rel"},
         "length": 90,
+        "threads": 1,
         "updates": 30,
         "batch": 8,
         "save_interval": 10,

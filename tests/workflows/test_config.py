@@ -46,6 +46,13 @@ def test_a_bad_config_is_refused_in_one_message(experiment, change, message):
     assert experiment.refusal().startswith(message.format(folder=experiment.folder))
 
 
+def test_a_tokenizer_of_bleu_that_is_not_there_is_refused(experiment):
+    experiment.environment["SACREBLEU"] = "/dev/null/folder"  # nothing is downloaded
+    experiment.configure(bleu_tokenizer="flores200")
+    message = "config.bleu_tokenizer: BLEU of language de needs sacreBLEU's tokenizer flores200, "
+    assert experiment.refusal().startswith(message)
+
+
 @pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("change", "message"),
@@ -90,7 +97,10 @@ def test_the_grid_is_schemes_by_sizes_by_seeds(experiment):
     assert "train                  8" in output
     names = {word.split("/")[2] for word in output.split() if word.endswith("/trained")}
     assert {name.rpartition("-")[0] for name in names} == {
-        f"{label}-{size}-s{seed}" for label in "ab" for size in ("tiny", "base") for seed in (1, 2)
+        f"{label}-{size}-s{seed}-u150"
+        for label in "ab"
+        for size in ("tiny", "base")
+        for seed in (1, 2)
     }
     assert "--arch transformer_shaw_tiny " in output
     assert "--arch transformer_shaw " in output
@@ -111,7 +121,7 @@ def test_a_setting_that_shapes_learning_names_another_folder(experiment):
     ):  # fmt: skip
         experiment.configure(**change)
         assert runs(experiment) != before, change
-    for change in ({"gpus": 2}, {"threads": 2}, {"beam": 3}):
+    for change in ({"gpus": 2}, {"gpus": "auto"}, {"threads": "auto"}, {"beam": 3}):
         experiment.configure(**change)
         assert runs(experiment) == before, change
 
@@ -143,25 +153,19 @@ def test_an_encoder_s_scheme_of_one_s_own_is_planned_in_all_steps(tmp_path):
         assert len(re.findall(rf"{program} .* --user-dir turns ", output)) == 1, program
 
 
-def test_the_batch_is_the_same_on_any_number_of_gpus(experiment):
-    for gpus in (0, 4):
-        experiment.configure(gpus=gpus, batch=20000, tokens_per_gpu=2500)
-        words = experiment.planned("-p", "--resources", "gpu=4").split()
-        tokens, steps = (
-            int(words[words.index(name) + 1]) for name in ("--max-tokens", "--update-freq")
-        )
-        assert max(1, gpus) * tokens * steps == 20000
-        assert tokens <= 2500
-
-
-@pytest.mark.few(1)
-@pytest.mark.parametrize(("gpus", "batch"), [(3, 33), (0, 32), (2, 32)])
-def test_a_batch_of_samples_is_never_rounded(tmp_path, gpus, batch):
-    experiment = EncoderExperiment(tmp_path, gpus=gpus, batch=batch, samples_per_gpu=5)
-    words = experiment.planned("-p", "--resources", "gpu=4", "--until", "pretrain").split()
-    size, steps = (int(words[words.index(name) + 1]) for name in ("--batch-size", "--update-freq"))
-    assert max(1, gpus) * size * steps == batch
-    assert size <= 5
+def test_the_machine_is_divided_among_the_trainings(experiment):
+    """Four GPUs and 8 cores; neither they nor the batch decide about a new training."""
+    experiment.environment["CUDA_VISIBLE_DEVICES"] = "0,1,2,3"
+    experiment.configure(threads="auto", seeds=[1, 2, 3])
+    output = experiment.planned("-p", "-c", 8)
+    assert output.count("--gpus 1 --batch 1000 --capacity 5000 --updates 150") == 3
+    assert len(re.findall(r"rule train:(?:\n    .+)+\n    threads: 2\n", output)) == 3
+    experiment.configure(threads="auto", gpus="auto")
+    assert "--gpus 4 --batch 1000" in experiment.planned("-p")
+    experiment.configure(threads="auto", seeds=[*range(9)])
+    assert experiment.planned("-c", 12).count("\n    threads: 3\n") == 18  # with translation
+    experiment.environment["CUDA_VISIBLE_DEVICES"] = ""
+    assert "--gpus 0 --batch 1000" in experiment.planned("-p")
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 import sys
+import time
 
 import pytest
 import torch
@@ -53,7 +54,7 @@ def test_plain_text_and_binarised_text_give_the_same_lines(finished):
     for path in models:
         generated = path.parent / "evaluation-test" / "translations.txt"
         assert path.read_text() == generated.read_text()
-        assert path.read_text().splitlines()[4] == ""
+        assert path.read_text().splitlines()[4:6] == ["", ""]
         different.add(path.read_text())
     assert len(different) > 1
 
@@ -109,6 +110,39 @@ def test_a_changed_rate_in_mid_run_equals_a_fresh_run(prepared, finished, tmp_pa
     shutil.copytree(finished.folder / "text", tmp_path / "fresh" / "text")
     fresh = type(prepared)(tmp_path / "fresh")
     assert_a_changed_rate_trains_anew(prepared, fresh, "train", learning_rate=0.01)
+
+
+def test_more_updates_continue_a_run_and_end_as_one_training(prepared, tmp_path):
+    shutil.copytree(prepared.folder, tmp_path / "fresh", copy_function=shutil.copy2)
+    fresh = type(prepared)(tmp_path / "fresh", updates=100, average=1)
+    fresh.made("--until", "train")
+    for updates in (50, 100):
+        prepared.configure(updates=updates, average=1)
+        output = prepared.made("--until", "train")
+    assert re.search(
+        r"100 updates from the last checkpoint of out/runs/diet_rel-tiny-s1-u50-", output
+    )
+    ours, theirs = prepared.path("out/runs/*-u100-*"), fresh.path("out/runs/*")
+    assert_same(ours / "checkpoint_last.pt", theirs / "checkpoint_last.pt")
+
+
+def test_ctrl_c_says_how_to_go_on(prepared):
+    process = prepared.start_until("train", "out/runs/*/plan.json", updates=100_000)
+    time.sleep(1)
+    os.killpg(process.pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert output.splitlines()[-1] == "stopped; the same command goes on"
+
+
+def test_the_reason_of_a_failure_is_the_last_line(prepared):
+    prepared.configure(options=f"{prepared.config['options']} --position-clip -3")
+    status, output = prepared.run("--until", "train")
+    assert status == 1
+    assert output.splitlines()[-1] == "error: --position-clip must be at least 1, but is -3"
+    prepared.configure(gpus=1)
+    message = "config.gpus must be at most 0, this machine's, but is 1: write auto"
+    assert message in prepared.run("--until", "train")[1]
 
 
 def test_an_orphan_and_its_successor_never_train_in_one_folder(prepared):

@@ -68,8 +68,10 @@ def test_scores_become_a_csv_and_a_table(tmp_path, monkeypatch, capsys):
         ))  # fmt: skip
         if " " not in row["seeds"]:
             (run / "train.log").write_text(
-                'num. shared model params: 1,000 (num. trained: 1,000)\n{"train_wall": "90"}\n'
+                "num. shared model params: 1,000 (num. trained: 1,000)\n"
+                f'{{"valid_loss": "9"}}\n{{"valid_loss": "{row["BLEU"]}"}}\n'
             )
+            (run / "plan.json").write_text('{"seconds": 90.0}')
     models = rows.set_index("folder")[["scheme", "size", "seeds"]].to_dict("index")
     output = tmp_path / "table.md"
     words = [tmp_path / "results.csv", output, "--test", "test", reference]
@@ -77,6 +79,7 @@ def test_scores_become_a_csv_and_a_table(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["table.py", *map(str, words)])
     table.main()
     assert output.read_text() == table.markdown(rows, "test", reference, "shaw", ("en", "de"))
+    assert (tmp_path / "best").resolve() == tmp_path / "shaw-1"  # of the lowest last loss
     csv = read_csv(tmp_path / "results.csv", dtype={"parameters": "Int64", "seeds": str})
     assert_frame_equal(csv, rows, check_dtype=False)
 
@@ -107,5 +110,9 @@ def test_imports_of_the_examples_are_requirements(monkeypatch):
     modules = set.union(*map(imports, files)) - sys.stdlib_module_names
     assert not any("sys.path" in path.read_text() for path in files)
     modules -= {path.stem for path in files} | {"diet_fairseq", "fairseq_cli"}
-    other_names = {"sklearn": "scikit_learn", "yaml": "pyyaml"}
+    other_names = {
+        "sklearn": "scikit_learn",
+        "yaml": "pyyaml",
+        "snakemake_interface_logger_plugins": "snakemake",
+    }
     assert {other_names.get(module, module) for module in modules} - names == set()

@@ -20,6 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from diet_fairseq.errors import UserError
+from diet_fairseq.text.lines import read_lines
 from diet_fairseq.text.tokenizer import Tokenizer
 from tests.support.texts import ODD, sentences, write
 from tests.workflows.conftest import EXAMPLES, script
@@ -184,6 +185,7 @@ RULES = Namespace(max_words=250, max_characters=2500, max_ratio=3.0)
     [
         (("", "a"), "blank"),
         (("\xa0\u2028 ", "a"), "blank"),
+        (("\u200b \ufeff", "a"), "blank"),
         (("w " * 251, "w " * 250), "long"),
         (("x" * 100_000, "x"), "long"),
         (("a b c d", "a"), "ratio"),
@@ -201,6 +203,23 @@ def test_each_fault_has_its_reason(pair, reason):
     assert counts["read"] == 2
     assert counts[reason] == 1 + (reason == "kept")
     assert set(counts) == {"read", *clean.REASONS, "kept"}
+
+
+@pytest.mark.parametrize("pair", [("en", "zh"), ("th.gz", "en"), ("en", "ko")])
+def test_scripts_without_spaces_lose_no_pairs(pair, shared_data):
+    texts = [read_lines(shared_data / "flores-dev" / f"flores-dev.{name}") for name in pair]
+    assert len(list(clean.clean(zip(*texts, strict=True), RULES, Counter()))) == 997
+
+
+def test_the_report_has_shares_and_warns_from_a_fifth_on():
+    counts = Counter(read=10, blank=0, long=0, ratio=1, duplicate=0, kept=9)
+    assert clean.report(counts).splitlines()[4] == "  ratio                1   10.0%"
+    assert "warning" not in clean.report(counts)
+    counts.update(ratio=1, kept=-1)
+    assert clean.report(counts).splitlines()[-1] == (
+        "warning: 20% of the pairs are dropped, most as 'ratio': raise max_ratio, or check that "
+        "line n of one file translates line n of the other"
+    )
 
 
 def test_only_the_same_pair_is_a_duplicate():

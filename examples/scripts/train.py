@@ -1,0 +1,236 @@
+"""Run fairseq-train on free devices: the plan first, then one line of progress.
+
+    python train.py FOLDER --log FILE --gpus 2 --batch 4096 --capacity 5000 -- fairseq-train ...
+
+The plan is stored as FOLDER/plan.json, together with the time that the training has taken.
+"""
+
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+from with_gpus import reserve_gpus
+
+from diet_fairseq.errors import UserError, exit_with_one_line
+from diet_fairseq.files import atomic_file
+
+#: seconds between two looks at the log, and between two lines of progress outside a terminal
+POLL, PLAIN = 0.5, 60
+
+
+def batch_options(option: str, batch: int, capacity: int, gpus: int) -> list[str]:
+    """The same batch on any number of GPUs: what exceeds their capacity is accumulated.
+
+    Raises:
+        UserError: a batch of samples, which is never rounded, can't be divided among the GPUs
+    """
+    processes = max(1, gpus)
+    steps = -(-batch // (capacity * processes))
+    if option == "--batch-size":
+        if batch % processes:
+            raise UserError(f"batch must be a multiple of gpus, {processes}, but is {batch}")
+        while batch % (steps * processes):
+            steps += 1
+    options = [option, str(max(1, batch // (steps * processes))), "--update-freq", str(steps)]
+    if not gpus:
+        return [*options, "--cpu"]
+    # Resuming on several processes fails without the second option.
+    return [*options, "--distributed-world-size", str(gpus), "--load-checkpoint-on-all-dp-ranks"]
+
+
+def continue_shorter_run(folder: Path, first_checkpoint: int) -> Path | None:
+    """Begin with the last checkpoint of a run with fewer updates and the same settings and text.
+
+    Args:
+        folder: of the run, whose name has its updates as ``-u5000-``
+        first_checkpoint: the first update whose checkpoint is averaged; 0: never continue
+    """
+    if not first_checkpoint or (folder / "checkpoint_last.pt").exists():
+        return None
+    text = (folder / "SHA256SUMS").read_bytes()
+    shorter = {}
+    for other in folder.parent.glob(re.sub(r"-u\d+-", "-u*-", folder.name)):
+        updates = int(re.findall(r"-u(\d+)-", other.name)[-1])
+        is_trained = (other / "plan.json").exists() and (other / "trained").exists()
+        if (
+            updates < first_checkpoint
+            and is_trained
+            and text == (other / "SHA256SUMS").read_bytes()
+        ):
+            shorter[updates] = other
+    if not shorter:
+        return None
+    start = shorter[max(shorter)]
+    for name in ("plan.json", "train.log", "checkpoint_last.pt"):
+        with open(start / name, "rb") as old, atomic_file(folder / name, "wb") as new:
+            shutil.copyfileobj(old, new)
+    return start
+
+
+def describe_device(gpus: int) -> str:
+    """Number and model of the GPUs, or the CPU's threads."""
+    if not gpus:
+        return f"CPU, {os.environ.get('OMP_NUM_THREADS', os.cpu_count())} threads"
+    listed = ""
+    if shutil.which("nvidia-smi"):
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout
+    models = re.findall(r"^GPU \d+: (.+?) \(", listed, re.MULTILINE) or ["GPU"]
+    return f"{gpus} x {models[0]}"
+
+
+class Progress:
+    """What the terminal shows of a training: a bar, or a line now and then.
+
+    Args:
+        has_bar: whether the line may change in place, which a terminal of one training can do
+    """
+
+    def __init__(self, name: str, log: Path, updates: int, has_bar: bool) -> None:
+        self.name, self.log, self.updates = name, log, updates
+        # What earlier starts have logged is past.
+        self.offset = log.stat().st_size if log.exists() else 0
+        self.first = self.update = 0
+        self.values: dict[str, str] = {}
+        self.bar = tqdm(total=updates, desc=name, unit="update", leave=False) if has_bar else None
+        self.start = self.shown = time.monotonic()
+
+    def read(self) -> bool:
+        """Read and show new entries of the log; whether there are any."""
+        if not self.log.exists():
+            return False
+        entries = 0
+        with open(self.log, "rb") as file:
+            file.seek(self.offset)
+            lines = file.read().splitlines(keepends=True)
+        for line in lines:
+            if not line.endswith(b"\n"):
+                break
+            self.offset += len(line)
+            if line.startswith(b'{"'):
+                self.add(json.loads(line))
+                entries += 1
+        return entries > 0
+
+    def add(self, entry: dict[str, Any]) -> None:
+        """Take an entry of the log: numbers of the last updates, or of a validation."""
+        if "valid_loss" in entry:
+            self.values["held-out loss"] = f"{float(entry['valid_loss']) * math.log(2):.2f}"
+        if "valid_bleu" in entry:
+            self.values["BLEU"] = entry["valid_bleu"]
+        if "num_updates" not in entry or "loss" not in entry:
+            return
+        if not self.update:
+            # the first entry comes after a part of the interval: time is counted from here on
+            self.first, self.start = int(entry["num_updates"]), time.monotonic()
+        self.update = int(entry["num_updates"])
+        self.values["loss"] = f"{float(entry['loss']) * math.log(2):.2f}"
+        self.values["words/s"] = f"{float(entry['wps']):,.0f}"
+        if self.bar is not None:
+            self.bar.initial = self.bar.initial or self.first
+            self.bar.n = self.update
+            self.bar.set_postfix(self.values)
+        elif time.monotonic() - self.shown > PLAIN:
+            self.shown = time.monotonic()
+            print(f"{self.name}: {self}", file=sys.stderr, flush=True)
+
+    def __str__(self) -> str:
+        values = [f"{name} {value}" for name, value in sorted(self.values.items())]
+        if self.first < self.update < self.updates:
+            pace = (time.monotonic() - self.start) / (self.update - self.first)
+            left = tqdm.format_interval(pace * (self.updates - self.update))
+            values.append(f"{left} left")
+        return ", ".join([f"update {self.update:,} of {self.updates:,}", *values])
+
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.close()
+
+
+def write_plan(folder: Path, plan: dict[str, Any]) -> None:
+    with atomic_file(folder / "plan.json") as file:
+        json.dump(plan, file, indent=1)
+
+
+def main() -> None:
+    parser = ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=Path, help="of the run")
+    parser.add_argument("--log", type=Path, required=True, help="all output of the command")
+    parser.add_argument("--gpus", type=int, required=True, help="0: the CPU")
+    parser.add_argument("--fewer", action="store_true", help="fewer GPUs where others are busy")
+    parser.add_argument(
+        "--option", default="--max-tokens", help="of fairseq-train: its unit of batches"
+    )
+    parser.add_argument("--batch", type=int, required=True, help="tokens or samples of an update")
+    parser.add_argument("--capacity", type=int, required=True, help="of a GPU")
+    parser.add_argument("--updates", type=int, required=True)
+    parser.add_argument("--first-checkpoint", type=int, default=0, help="to average")
+    parser.add_argument("--bar", action="store_true", help="no other training runs beside")
+    parser.add_argument("command", nargs="+")
+    args = parser.parse_args()
+
+    gpus = reserve_gpus(args.gpus, 1 if args.fewer and args.gpus else None)
+    while args.fewer and args.option == "--batch-size" and gpus > 1 and args.batch % gpus:
+        gpus -= 1
+    batch = batch_options(args.option, args.batch, args.capacity, gpus)
+    unit = {"--max-tokens": "tokens", "--batch-size": "samples"}[args.option]
+    precisions = {"--bf16": "bfloat16", "--fp16": "float16"}
+    precision = next((precisions[word] for word in args.command if word in precisions), "float32")
+    plan = {
+        "device": describe_device(gpus),
+        "precision": precision,
+        "batch": f"{batch[1]} {unit} x {max(1, gpus)} x {batch[3]} an update",
+        "updates": args.updates,
+        "command": [*args.command, *batch],
+        "seconds": 0.0,
+    }
+    start = continue_shorter_run(args.folder, args.first_checkpoint)
+    if (args.folder / "plan.json").exists():
+        stored = (args.folder / "plan.json").read_text(encoding="utf-8")
+        plan["seconds"] = json.loads(stored)["seconds"]
+    write_plan(args.folder, plan)
+    name = args.folder.name
+    print(
+        f"{name}: {plan['device']}, {plan['precision']}, {plan['batch']}, {args.updates:,} updates"
+        + (f" from the last checkpoint of {start}" if start else "")
+        + f"; log: {args.log}",
+        file=sys.stderr,
+        flush=True,
+    )
+
+    progress = Progress(
+        name, args.folder / "train.log", args.updates, args.bar and sys.stderr.isatty()
+    )
+    begin, seconds = time.monotonic(), plan["seconds"]
+    with open(args.log, "ab") as log:
+        process = subprocess.Popen(
+            plan["command"], stdout=log, stderr=subprocess.STDOUT, close_fds=False
+        )  # which inherits the locks of the devices
+    signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+    try:
+        while process.poll() is None:
+            time.sleep(POLL)
+            if progress.read() and progress.update:
+                plan["seconds"] = seconds + time.monotonic() - begin
+                write_plan(args.folder, plan)
+    except KeyboardInterrupt:  # which the command has got, too
+        process.wait()
+    progress.close()
+    if process.returncode == 0:
+        minutes = plan["seconds"] / 60
+        print(f"{name}: trained in {minutes:.1f} minutes, {progress}", file=sys.stderr)
+    sys.exit(process.returncode if process.returncode >= 0 else 128 - process.returncode)
+
+
+if __name__ == "__main__":
+    with exit_with_one_line():
+        main()

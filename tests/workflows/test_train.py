@@ -1,0 +1,136 @@
+"""The script that trains: devices and batches, progress, and the continuation of a shorter run."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+import termios
+
+import pytest
+
+from diet_fairseq.errors import UserError
+from tests.workflows.conftest import EXAMPLES, script
+
+sys.path.insert(0, str(EXAMPLES / "scripts"))  # as for a script
+train = script("scripts/train")
+sys.path.remove(str(EXAMPLES / "scripts"))
+
+SCRIPT = EXAMPLES / "scripts" / "train.py"
+
+
+@pytest.mark.parametrize("gpus", [0, 1, 4])
+@pytest.mark.parametrize(
+    ("option", "batch", "capacity"), [("--max-tokens", 20000, 2500), ("--batch-size", 32, 5)]
+)
+def test_the_batch_is_the_same_on_any_number_of_gpus(gpus, option, batch, capacity):
+    words = train.batch_options(option, batch, capacity, gpus)
+    size, steps = (int(words[words.index(name) + 1]) for name in (option, "--update-freq"))
+    assert max(1, gpus) * size * steps == batch
+    assert size <= capacity
+    assert ("--cpu" in words) == (gpus == 0)
+
+
+def test_samples_that_can_t_be_divided_are_refused():
+    with pytest.raises(UserError, match="batch must be a multiple of gpus, 3, but is 32"):
+        train.batch_options("--batch-size", 32, 5, 3)
+
+
+#: writes fairseq's log: a part of an update's entry may come later than its beginning
+FAKE = """
+import sys, time
+with open(sys.argv[1], "a") as log:
+    for line in ("{'_name': None}", '{"loss": "2.0", "wps": "1000.4", "num_updates": "50"}',
+                 '{"valid_loss": "3.0", "valid_num_updates": "50"}',
+                 '{"loss": "1.0", "wps": "2000", "num_updates": "100"}'):
+        print(line, end="", file=log, flush=True)
+        time.sleep(0.7)
+        print(file=log, flush=True)
+sys.exit(int(sys.argv[2]))
+"""
+
+
+def command(folder, *options, status=0):
+    folder.mkdir(exist_ok=True)
+    words = [sys.executable, SCRIPT, folder, "--log", folder / "log", "--gpus", 0, "--batch", 100]
+    words += ["--capacity", 50, "--updates", 100, *options]
+    words += ["--", sys.executable, "-c", FAKE, folder / "train.log", status]
+    return [str(word) for word in words]
+
+
+def run(folder, *options, status=0):
+    """Status and stderr of a training, with a line for every entry."""
+    environment = os.environ | {"PYTHONPATH": str(EXAMPLES.parent), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command(folder, *options, status=status), capture_output=True, text=True, env=environment
+    )
+    return done.returncode, done.stderr.splitlines()
+
+
+def test_the_plan_comes_first_and_the_time_survives_a_resume(tmp_path):
+    folder = tmp_path / "diet_rel-s1"
+    status, lines = run(folder)
+    assert status == 0
+    assert lines[0] == (
+        f"diet_rel-s1: CPU, 1 threads, float32, 50 tokens x 1 x 2 an update, 100 updates; "
+        f"log: {folder}/log"
+    )
+    assert lines[-1].endswith("update 100 of 100, held-out loss 2.08, loss 0.69, words/s 2,000")
+    first = json.loads((folder / "plan.json").read_text())
+    assert first["command"][-5:] == ["--max-tokens", "50", "--update-freq", "2", "--cpu"]
+    assert first["seconds"] > 1
+    assert run(folder, status=3)[0] == 3
+    assert json.loads((folder / "plan.json").read_text())["seconds"] > 2 * 1
+
+
+def test_a_terminal_has_one_line_that_changes(tmp_path):
+    environment = os.environ | {"PYTHONPATH": str(EXAMPLES.parent), "OMP_NUM_THREADS": "1"}
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 160))
+    with subprocess.Popen(
+        command(tmp_path / "mine", "--bar"), stderr=theirs, env=environment
+    ) as process:
+        os.close(theirs)
+        screen = b""
+        try:
+            while part := os.read(ours, 4096):
+                screen += part
+        except OSError:  # the terminal was closed
+            pass
+    assert process.returncode == 0
+    assert "mine:  50%" in (text := screen.decode())
+    assert any("100%" in part and "loss=0.69" in part for part in text.split("\r"))
+    assert text.count("\n") == 2  # the plan, and the end
+
+
+@pytest.fixture
+def shorter(tmp_path):
+    """A run of 100 updates, and the folder of one that shall have 300."""
+    for updates in (50, 100, 300):
+        folder = tmp_path / f"mine-u{updates}-abc"
+        folder.mkdir()
+        (folder / "SHA256SUMS").write_text("same")
+        if updates < 300:
+            for name in ("plan.json", "train.log", "checkpoint_last.pt", "trained"):
+                (folder / name).write_text(f"{name} {updates}")
+    return tmp_path / "mine-u100-abc", tmp_path / "mine-u300-abc"
+
+
+def test_a_longer_training_begins_with_the_longest_shorter_one(shorter):
+    old, new = shorter
+    assert train.continue_shorter_run(new, 200) == old
+    assert (new / "checkpoint_last.pt").read_text() == "checkpoint_last.pt 100"
+    assert train.continue_shorter_run(new, 200) is None  # it has a checkpoint of its own
+
+
+@pytest.mark.parametrize("obstacle", ["average", "schedule", "text", "unfinished"])
+def test_a_longer_training_begins_anew_where_its_result_would_differ(shorter, obstacle):
+    old, new = shorter
+    for folder in old.parent.glob("*-u[15]*"):
+        if obstacle == "text":
+            (folder / "SHA256SUMS").write_text("other")
+        if obstacle == "unfinished":
+            (folder / "trained").unlink()
+    first_checkpoint = {"average": 50, "schedule": 0}.get(obstacle, 200)
+    assert train.continue_shorter_run(new, first_checkpoint) is None
+    assert not (new / "checkpoint_last.pt").exists()
