@@ -155,6 +155,7 @@ class DietTransformerConfig(DietConfig):
         source_vocab_size: size of the source vocabulary; None: the target's
         share_all_embeddings: whether encoder and decoder share their input embeddings
         share_decoder_input_output_embed: whether the decoder's input and output share embeddings
+        decoder_output_bias: whether the output projection has a bias
     """
 
     model_type = "diet_transformer"
@@ -170,6 +171,7 @@ class DietTransformerConfig(DietConfig):
     max_target_positions: int = 1024
     share_all_embeddings: bool = True
     share_decoder_input_output_embed: bool = True
+    decoder_output_bias: bool = False
     is_encoder_decoder: bool = True
     decoder_start_token_id: int | None = 2
     use_cache: bool = True

@@ -24,6 +24,7 @@ ACTIVATIONS = {
     "gelu_accurate": "gelu_new",
     "tanh": "tanh",
     "linear": "linear",
+    "swish": "silu",
 }
 
 
@@ -43,6 +44,7 @@ def transformer_config(model: Any) -> DietTransformerConfig:
         max_target_positions=cfg.max_target_positions,
         share_all_embeddings=shares_all,
         share_decoder_input_output_embed=shares_output,
+        decoder_output_bias=getattr(decoder.output_projection, "bias", None) is not None,
         tie_word_embeddings=shares_all or shares_output,
         decoder_start_token_id=decoder.dictionary.eos(),
     )
@@ -85,7 +87,7 @@ def arguments(config: Any) -> Namespace:
     }
     if config.is_encoder_decoder:
         same += ["max_source_positions", "max_target_positions"]
-        same += ["share_all_embeddings", "share_decoder_input_output_embed"]
+        same += ["share_all_embeddings", "share_decoder_input_output_embed", "decoder_output_bias"]
         options["no_decoder_final_norm"] = not config.decoder_final_norm
     else:
         same.append("pooler_dropout")
