@@ -1,6 +1,7 @@
 """fairseq's encoder and decoder around `transformer`'s: arguments, results and old checkpoints."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -54,7 +55,7 @@ def stack_config(cfg: Any, side: str) -> StackConfig:
         final_norm=sizes.normalize_before and not (is_decoder and cfg.no_decoder_final_norm),
         layernorm_embedding=cfg.layernorm_embedding,
         scale_embedding=not cfg.no_scale_embedding,
-        activation=silu if cfg.activation_fn == SWISH else utils.get_activation_fn(cfg.activation_fn),
+        activation=activation_function(cfg.activation_fn),
         dropout=cfg.dropout,
         attention_dropout=cfg.attention_dropout,
         activation_dropout=cfg.activation_dropout or cfg.relu_dropout or 0.0,
@@ -64,6 +65,12 @@ def stack_config(cfg: Any, side: str) -> StackConfig:
         checkpoint_activations=cfg.checkpoint_activations,
         offload_activations=cfg.offload_activations,
     )
+
+
+def activation_function(name: str) -> Callable[[Tensor], Tensor]:
+    """The function that ``--activation-fn`` names."""
+    function: Callable[[Tensor], Tensor] = silu if name == SWISH else utils.get_activation_fn(name)
+    return function
 
 
 class FairseqStack(Stack):

@@ -154,10 +154,12 @@ def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], 
         )
     elif (folder / MODEL_JSON).is_file():
         description = read_model_json(folder)
-        subwords = description.subword_model and out / description.subword_model.name
+        models: dict[str, Any] = {
+            name: (model := getattr(description, name)) and out / model.name
+            for name in ("subword_model", "target_subword_model")
+        }
         replace(
-            description, engine="fairseq", folder=out, checkpoint=out / MODEL, data=out,
-            subword_model=subwords,
+            description, engine="fairseq", folder=out, checkpoint=out / MODEL, data=out, **models
         ).write()  # fmt: skip
     return missing_names, unused_names
 
