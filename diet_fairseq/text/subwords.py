@@ -44,7 +44,8 @@ class SentencePiece:
         return [piece for piece in pieces if piece.strip()]
 
     def decode(self, tokens: list[str]) -> str:
-        return str(self.model.decode(tokens))
+        # the space of a piece that only the other language's model has stays as it is
+        return str(self.model.decode(tokens)).replace("▁", " ")
 
     @staticmethod
     def is_word_start(tokens: list[str], index: int) -> bool:

@@ -85,7 +85,7 @@ class LoadedModel:
         :param engine: the library that the folder is for, a value of `ModelDescription.engine`
         """
         description = self.description
-        copies: dict[str, Path | None] = {}
+        copies: dict[str, Any] = {}
         for name, prefix in (("subword_model", ""), ("target_subword_model", TARGET)):
             model = getattr(description, name)
             copies[name] = model and folder / f"{prefix}{SUBWORD_FILES[description.subwords]}"

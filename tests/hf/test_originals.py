@@ -1,0 +1,173 @@
+"""`import hf` of folders of transformers' own classes: the same outputs, or a refusal."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("diet_fairseq.hf", reason="transformers is not installed")
+import transformers
+from fairseq.data.data_utils import collate_tokens
+
+from diet_fairseq.hf.convert import marian
+from diet_fairseq.translate.model_json import read_model_json
+from tests.hf.conftest import loaded, take_back
+from tests.hf.test_bad_input import refused
+from tests.support import originals
+from tests.support.checkpoints import Touch
+
+TRANSLATIONS = {
+    "marian": (originals.marian, {}),
+    "marian, static": (originals.marian, {"scale_embedding": False, "activation_function": "relu"}),
+    "marian, untied": (originals.marian, {"tie_word_embeddings": False,
+                                          "activation_function": "gelu"}),
+    "marian, separate": (originals.marian, {"separate": True}),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def marian_folder(tmp_path_factory) -> Path:
+    return originals.marian(tmp_path_factory.mktemp("marian") / "folder")
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", TRANSLATIONS)
+def test_a_translation_model_has_its_outputs(name, tmp_path):
+    build, options = TRANSLATIONS[name]
+    folder = build(tmp_path / "folder", **options)
+    take_back(folder, tmp_path / "out")
+    reference = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    pairs = originals.sentence_pairs(5, seed=9)
+    sources = [tokenizer(source)["input_ids"] for source, _ in pairs]
+    targets = [tokenizer(text_target=target)["input_ids"] for _, target in pairs]
+    known = loaded(tmp_path / "out" / "model.pt", tmp_path / "out")
+    source, target = known.task.source_dictionary, known.task.target_dictionary
+
+    def indices(ids, dictionary, is_target):
+        decoder = getattr(tokenizer, "target_encoder", None) if is_target else None
+        names = {number: word for word, number in (decoder or tokenizer.get_vocab()).items()}
+        return torch.tensor([dictionary.index(names[number]) for number in ids])
+
+    our_sources = [indices(ids, source, False) for ids in sources]
+    our_targets = [indices(ids, target, True) for ids in targets]
+    previous = collate_tokens([ids.roll(1) for ids in our_targets], target.pad())
+    for tokens, ours, row in zip(sources, our_targets, range(5), strict=True):
+        labels = torch.tensor([targets[row]])
+        start = torch.tensor([[reference.config.decoder_start_token_id]])
+        expected = reference(
+            input_ids=torch.tensor([tokens]),
+            decoder_input_ids=torch.cat([start, labels[:, :-1]], dim=1),
+        ).logits.log_softmax(-1)[0, range(len(ours)), labels[0]]
+        for left_pad in (False, True):
+            batch = collate_tokens(our_sources, source.pad(), left_pad=left_pad)
+            logits = known.model(batch, batch.ne(source.pad()).sum(1), previous)[0][row]
+            actual = logits.log_softmax(-1)[range(len(ours)), ours]
+            torch.testing.assert_close(actual, expected, rtol=1e-5, atol=2e-5)
+
+
+def test_defaults_of_generation_are_kept(marian_folder, tmp_path, capsys):
+    shutil.copytree(marian_folder, tmp_path / "folder")
+    path = tmp_path / "folder" / "generation_config.json"
+    more = {"length_penalty": 0.6, "no_repeat_ngram_size": 3}
+    path.write_text(json.dumps(json.loads(path.read_text()) | more))
+    take_back(tmp_path / "folder", tmp_path / "out")
+    description = read_model_json(tmp_path / "out")
+    assert description.languages == ("en", "de")
+    assert (description.beam, description.lenpen) == (4, 0.6)
+    assert description.max_target_length == 36  # of 38, without the start and </s>
+    assert description.target_subword_model == tmp_path / "out" / "target-sentencepiece.model"
+    printed = capsys.readouterr().out
+    assert "generation's no_repeat_ngram_size 3 has no counterpart here and is left out" in printed
+    assert f"--finetune-from-model {tmp_path / 'out' / 'model.pt'}" in printed
+    assert "--activation-fn swish" in printed
+
+
+def test_weights_in_pytorch_s_format_are_read_as_data(marian_folder, tmp_path):
+    shutil.copytree(marian_folder, tmp_path / "folder")
+    (tmp_path / "folder" / "model.safetensors").unlink()
+    path = tmp_path / "folder" / "pytorch_model.bin"
+    state = transformers.MarianMTModel.from_pretrained(marian_folder).state_dict()
+    torch.save({name: x.half() for name, x in state.items()}, path)  # as OPUS-MT's are
+    take_back(tmp_path / "folder", tmp_path / "out")
+    torch.save({"weight": Touch(tmp_path / "touched")}, path)
+    assert "is refused" in refused(take_back, tmp_path / "folder", tmp_path / "other")
+    assert not (tmp_path / "touched").exists()
+    torch.save({"weights": {"weight": torch.ones(2)}}, path)
+    assert "weights is not a tensor" in refused(take_back, tmp_path / "folder", tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"normalize_before": True}, "has normalize_before True, but fairseq's model has False"),
+        ({"activation_function": "mish"}, "has activation_function mish, but fairseq's model has"),
+        ({"is_decoder": True}, "has is_decoder True, but fairseq's model has False"),
+        ({"encoder_layers": -1}, "encoder_layers must be from 0 to 16,384, but is -1"),
+        ({"encoder_layers": 10**4}, "describes no model"),
+        (
+            {"max_position_embeddings": 10**9},
+            "max_position_embeddings must be from 0 to 65,536, but",
+        ),
+        ({"vocab_size": 20}, "describes no model"),
+        ({"eos_token_id": 1}, "has eos_token_id 1 in config.json, but the id 0 in its vocabulary"),
+        ({"d_model": 24}, "describes no model"),
+        ({"d_model": "x"}, "describes no model"),
+    ],
+)
+def test_an_option_that_fairseq_s_model_lacks_is_refused(change, says, marian_folder, tmp_path):
+    shutil.copytree(marian_folder, tmp_path / "folder")
+    path = tmp_path / "folder" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    assert says in refused(take_back, tmp_path / "folder", tmp_path / "out")
+    assert {path.name for path in tmp_path.iterdir()} == {"folder"}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("vocab.json", "[]", "vocab.json: must be a valid dictionary, but is []"),
+        ("vocab.json", '{"</s>": 0, "<unk>": 1}', "the vocabulary lacks the token <pad>"),
+        ("vocab.json", '{"</s>": 0, "<unk>": 0}', "'<unk>' has the id 0, but ids must differ"),
+        ("vocab.json", '{"</s>": 0, "a": 999}', "'a' has the id 999, but ids must differ and be b"),
+        ("vocab.json", '{"</s>": "0"}', "must be a valid integer"),
+        ("source.spm", None, "source.spm can't be read"),
+        ("generation_config.json", '{"num_beams": 0}', "beam must be greater"),
+        ("generation_config.json", '{"num_beams": "x"}', "num_beams must be a valid integer"),
+        ("tokenizer_config.json", '{"source_lang": "../x"}', "source_lang must be a language"),
+    ],
+)
+def test_a_damaged_text_file_is_named(name, content, says, marian_folder, tmp_path):
+    shutil.copytree(marian_folder, tmp_path / "folder")
+    path = tmp_path / "folder" / name
+    path.unlink() if content is None else path.write_text(content)
+    assert says in refused(take_back, tmp_path / "folder", tmp_path / "out")
+    assert {path.name for path in tmp_path.iterdir()} == {"folder"}
+
+
+def test_missing_parameters_are_named(marian_folder, tmp_path):
+    shutil.copytree(marian_folder, tmp_path / "folder")
+    path = tmp_path / "folder" / "model.safetensors"
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(path)
+    del tensors["model.encoder.layers.0.fc1.bias"]
+    save_file(tensors, path)
+    text = refused(take_back, tmp_path / "folder", tmp_path / "out")
+    assert "weights lack model.encoder.layers.0.fc1.bias: give one that was saved whole" in text
+
+
+def test_a_model_that_computes_something_else_is_refused(marian_folder, tmp_path, monkeypatch):
+    class WithoutStart(marian.Marian):
+        def convert(self, tensors, vocabularies, config):
+            state = super().convert(tensors, vocabularies, config)
+            state["decoder.embed_positions.weight"] = state["encoder.embed_positions.weight"]
+            return state
+
+    monkeypatch.setattr(marian, "FAMILY", WithoutStart())
+    text = refused(take_back, marian_folder, tmp_path / "out")
+    assert "fairseq's model does not reproduce MarianMTModel (outputs differ by " in text
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,98 @@
+"""Folders of transformers' own classes: tiny random models with tokenizers, as saved by them."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from sentencepiece import SentencePieceProcessor
+
+import diet_fairseq.hf  # noqa: F401  # hides a torchaudio that transformers can't import
+from tests.support.hugging import TEXT
+from tests.support.texts import learn_subwords
+
+ENGLISH, GERMAN = TEXT[:2], TEXT[2:]
+#: sizes of BART's kin
+SIZES = {
+    "d_model": 16, "encoder_layers": 2, "decoder_layers": 1, "encoder_ffn_dim": 24,
+    "decoder_ffn_dim": 20, "encoder_attention_heads": 2, "decoder_attention_heads": 4,
+    "max_position_embeddings": 40,
+}  # fmt: skip
+
+
+def randomize(model: Any, std: float = 0.4) -> Any:
+    """The model with random parameters, biases and norms included, but for frozen ones."""
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.normal_(std=std)
+    return model.eval()
+
+
+def sentence_pairs(count: int, seed: int = 1) -> list[tuple[str, str]]:
+    """Sentences of English words, and their words in German, in the reversed order."""
+    draw = random.Random(seed)
+    words = list(zip(" ".join(ENGLISH).split(), " ".join(GERMAN).split(), strict=False))
+    pairs = [draw.choices(words, k=draw.randint(1, 5)) for _ in range(count)]
+    return [(" ".join(e for e, _ in pair), " ".join(g for _, g in pair[::-1])) for pair in pairs]
+
+
+def train(model: Any, tokenizer: Any, updates: int) -> None:
+    """Train a model of transformers on sentence pairs, far enough for it to end its sentences."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.004)
+    torch.manual_seed(1)
+    model.train()
+    for update in range(updates):
+        sources, targets = map(list, zip(*sentence_pairs(16, seed=update), strict=True))
+        batch = tokenizer(sources, text_target=targets, return_tensors="pt", padding=True)
+        batch["labels"][batch["labels"] == tokenizer.pad_token_id] = -100
+        optimizer.zero_grad()
+        model(**batch).loss.backward()
+        optimizer.step()
+    model.eval()
+
+
+def save(model: Any, tokenizer: Any, folder: Path) -> Path:
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def marian(folder: Path, separate: bool = False, updates: int = 0, **options: Any) -> Path:
+    """A Marian model: </s> and <unk> come first in its vocabulary, <pad> last."""
+    folder.mkdir()
+    models, vocabularies = [], []
+    for side, text in (("source", ENGLISH), ("target", GERMAN)):
+        path = learn_subwords(folder / f"{side}.spm", "sentencepiece", text * 5, 60)
+        model = SentencePieceProcessor(model_file=str(path))
+        models.append(str(path))
+        vocabularies.append([model.id_to_piece(n) for n in range(3, model.get_piece_size())])
+    words = vocabularies if separate else [[*vocabularies[0], *vocabularies[1]]]
+    files = ["vocab.json", "target_vocab.json"]
+    for name, pieces in zip(files, words, strict=False):
+        symbols = dict.fromkeys(["</s>", "<unk>", *pieces, "<pad>"])
+        (folder / name).write_text(json.dumps({word: n for n, word in enumerate(symbols)}))
+    tokenizer_class: Any = transformers.MarianTokenizer
+    tokenizer = tokenizer_class(
+        *models, str(folder / files[0]), str(folder / files[1]) if separate else None,
+        source_lang="en", target_lang="de", separate_vocabs=separate,
+    )  # fmt: skip
+    pad = len(tokenizer.encoder) - 1
+    sizes = {"vocab_size": pad + 1, "pad_token_id": pad, "decoder_start_token_id": pad}
+    if separate:
+        sizes["decoder_vocab_size"] = len(tokenizer.target_encoder)
+        sizes["decoder_start_token_id"] = len(tokenizer.target_encoder) - 1
+    known = {"activation_function": "swish", "scale_embedding": True,
+             "share_encoder_decoder_embeddings": not separate}  # fmt: skip
+    values: dict[str, Any] = SIZES | sizes | known | options
+    config = transformers.MarianConfig(**values)
+    marian_model = randomize(transformers.MarianMTModel(config))
+    marian_model.final_logits_bias.normal_()
+    if updates:
+        randomize(marian_model, 0.1)
+        train(marian_model, tokenizer, updates)
+    marian_model.generation_config.update(num_beams=4, max_length=38, bad_words_ids=[[pad]])
+    return save(marian_model, tokenizer, folder)
