@@ -11,9 +11,12 @@ pytest.importorskip("diet_fairseq.hf", reason="transformers is not installed")
 import transformers
 from fairseq.data.data_utils import collate_tokens
 
+from diet_fairseq import Translator
+from diet_fairseq.cli import main
 from diet_fairseq.hf.convert import marian
+from diet_fairseq.text.subwords import SentencePiece
 from diet_fairseq.translate.model_json import read_model_json
-from tests.hf.conftest import loaded, take_back
+from tests.hf.conftest import export, loaded, take_back
 from tests.hf.test_bad_input import refused
 from tests.support import originals
 from tests.support.checkpoints import Touch
@@ -68,6 +71,35 @@ def test_a_translation_model_has_its_outputs(name, tmp_path):
             torch.testing.assert_close(actual, expected, rtol=1e-5, atol=2e-5)
 
 
+def test_an_imported_model_goes_on_to_other_libraries(marian_folder, tmp_path):
+    take_back(marian_folder, tmp_path / "out")
+    main(["export", "ctranslate2", str(tmp_path / "out"), str(tmp_path / "ctranslate2")])
+    lines = [source for source, _ in originals.sentence_pairs(3)]
+    fairseq, ctranslate2 = (Translator(tmp_path / name) for name in ("out", "ctranslate2"))
+    assert ctranslate2.translate(lines) == fairseq.translate(lines)
+    export(tmp_path / "out", tmp_path / "hf")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
+    target = originals.sentence_pairs(1)[0][1]
+    labels = tokenizer(text_target=target)["input_ids"]
+    pieces = read_model_json(tmp_path / "out").tokenizers[1].encode(target)
+    assert tokenizer.convert_ids_to_tokens(labels) == [*pieces, "</s>"]
+    assert tokenizer.decode(labels, skip_special_tokens=True) == target
+    take_back(tmp_path / "hf", tmp_path / "back")
+    before, after = (
+        loaded(tmp_path / name / "model.pt", tmp_path / name).model.state_dict()
+        for name in ("out", "back")
+    )
+    assert before.keys() == after.keys()
+    assert all(torch.equal(after[name], before[name]) for name in before)
+    assert Translator(tmp_path / "back").translate(lines) == fairseq.translate(lines)
+
+
+def test_a_piece_of_the_other_language_has_its_space(marian_folder):
+    pieces = SentencePiece(marian_folder / "target.spm")
+    [english] = SentencePiece(marian_folder / "source.spm").encode("the")
+    assert pieces.decode(["▁ein", english]) == "ein the"
+
+
 def test_defaults_of_generation_are_kept(marian_folder, tmp_path, capsys):
     shutil.copytree(marian_folder, tmp_path / "folder")
     path = tmp_path / "folder" / "generation_config.json"
@@ -81,8 +113,8 @@ def test_defaults_of_generation_are_kept(marian_folder, tmp_path, capsys):
     assert description.target_subword_model == tmp_path / "out" / "target-sentencepiece.model"
     printed = capsys.readouterr().out
     assert "generation's no_repeat_ngram_size 3 has no counterpart here and is left out" in printed
-    assert f"--finetune-from-model {tmp_path / 'out' / 'model.pt'}" in printed
-    assert "--activation-fn swish" in printed
+    assert f"--arch transformer_learned --finetune-from-model {tmp_path / 'out'}/mod" in printed
+    assert " --activation-fn swish " in (tmp_path / "out" / "options.txt").read_text()
 
 
 def test_weights_in_pytorch_s_format_are_read_as_data(marian_folder, tmp_path):

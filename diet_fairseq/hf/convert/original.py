@@ -25,6 +25,8 @@ from .family import ADVICE, Family, Vocabulary
 
 #: ``model_type`` -> the module with its `Family`
 FAMILIES = {"marian": "marian"}
+#: the file with fairseq-train's options, but for ``--arch``
+OPTIONS = "options.txt"
 #: parts of the names of sizes -> largest values
 LARGEST = {**LARGEST_SIZES, "position_embeddings": 1 << 16, "d_model": 1 << 20}
 #: largest difference of outputs, divided by the largest output if that is above 1
@@ -102,7 +104,11 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> None:
     if missing_names:
         print(f"not in the folder, so as transformers starts them: {', '.join(missing_names)}")
     print(f"{data / MODEL}: for fairseq, with --user-dir diet_fairseq and the data {data}")
-    print(f"to fine-tune it: --finetune-from-model {data / MODEL} {flags(options)}")
+    arch = options.pop("arch")
+    (out / OPTIONS).write_text(flags(options) + "\n", encoding="utf-8")
+    print(
+        f"to train on: --arch {arch} --finetune-from-model {data / MODEL} $(cat {data / OPTIONS})"
+    )
 
 
 def load_reference(family: Family, folder: Path) -> tuple[Any, Any, list[str]]:
