@@ -27,6 +27,11 @@ TRANSLATIONS = {
     "marian, untied": (originals.marian, {"tie_word_embeddings": False,
                                           "activation_function": "gelu"}),
     "marian, separate": (originals.marian, {"separate": True}),
+    "m2m_100": (originals.m2m_100, {}),
+    "m2m_100, untied": (originals.m2m_100, {"tie_word_embeddings": False,
+                                            "scale_embedding": False}),
+    "nllb": (originals.nllb, {"activation_function": "gelu_new"}),
+    "mbart": (originals.mbart, {}),
 }  # fmt: skip
 
 
@@ -52,14 +57,16 @@ def test_a_translation_model_has_its_outputs(name, tmp_path):
     def indices(ids, dictionary, is_target):
         decoder = getattr(tokenizer, "target_encoder", None) if is_target else None
         names = {number: word for word, number in (decoder or tokenizer.get_vocab()).items()}
-        return torch.tensor([dictionary.index(names[number]) for number in ids])
+        words = [names.get(number) or tokenizer.convert_ids_to_tokens(number) for number in ids]
+        return torch.tensor([dictionary.index(word) for word in words])
 
     our_sources = [indices(ids, source, False) for ids in sources]
     our_targets = [indices(ids, target, True) for ids in targets]
     previous = collate_tokens([ids.roll(1) for ids in our_targets], target.pad())
     for tokens, ours, row in zip(sources, our_targets, range(5), strict=True):
         labels = torch.tensor([targets[row]])
-        start = torch.tensor([[reference.config.decoder_start_token_id]])
+        first = reference.config.decoder_start_token_id
+        start = labels[:, -1:] if first is None else torch.tensor([[first]])  # mBART's language
         expected = reference(
             input_ids=torch.tensor([tokens]),
             decoder_input_ids=torch.cat([start, labels[:, :-1]], dim=1),

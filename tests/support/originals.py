@@ -96,3 +96,52 @@ def marian(folder: Path, separate: bool = False, updates: int = 0, **options: An
         train(marian_model, tokenizer, updates)
     marian_model.generation_config.update(num_beams=4, max_length=38, bad_words_ids=[[pad]])
     return save(marian_model, tokenizer, folder)
+
+
+def pieces_with_offset(folder: Path, size: int = 70) -> list[str]:
+    """fairseq's marks, then the pieces of a new SentencePiece model of both languages."""
+    path = learn_subwords(folder / "sentencepiece.bpe.model", "sentencepiece", TEXT * 5, size)
+    model = SentencePieceProcessor(model_file=str(path))
+    pieces = [model.id_to_piece(number) for number in range(3, model.get_piece_size())]
+    return ["<s>", "<pad>", "</s>", "<unk>", *pieces]
+
+
+def m2m_100(folder: Path, **options: Any) -> Path:
+    """M2M-100, whose languages follow the pieces of ``vocab.json``, and 8 made-up words those."""
+    folder.mkdir()
+    words = pieces_with_offset(folder)
+    (folder / "vocab.json").write_text(json.dumps({word: n for n, word in enumerate(words)}))
+    tokenizer = transformers.M2M100Tokenizer(
+        str(folder / "vocab.json"), str(folder / "sentencepiece.bpe.model"),
+        src_lang="en", tgt_lang="de",
+    )  # fmt: skip
+    return multilingual(folder, tokenizer, len(words) + 100 + 8, **options)
+
+
+def nllb(folder: Path, **options: Any) -> Path:
+    """NLLB, whose tokens are in ``tokenizer.json``."""
+    folder.mkdir()
+    words = {word: n for n, word in enumerate(pieces_with_offset(folder))}
+    tokenizer_class: Any = transformers.NllbTokenizer
+    tokenizer = tokenizer_class(vocab=words, src_lang="eng_Latn", tgt_lang="deu_Latn")
+    return multilingual(folder, tokenizer, len(tokenizer) + 2, **options)
+
+
+def multilingual(folder: Path, tokenizer: Any, size: int, **options: Any) -> Path:
+    """A model of the class of M2M-100 and NLLB."""
+    values: dict[str, Any] = SIZES | {"vocab_size": size, "scale_embedding": True} | options
+    model = transformers.M2M100ForConditionalGeneration(transformers.M2M100Config(**values))
+    return save(randomize(model), tokenizer, folder)
+
+
+def mbart(folder: Path, **options: Any) -> Path:
+    """mBART, with its languages and ``<mask>`` after the pieces."""
+    folder.mkdir()
+    pieces = pieces_with_offset(folder)
+    codes = ["en_XX", "de_DE"]
+    tokenizer_class: Any = transformers.MBartTokenizer
+    vocabulary = [(word, -float(n)) for n, word in enumerate([*pieces, *codes, "<mask>"])]
+    tokenizer = tokenizer_class(vocab=vocabulary, src_lang="en_XX", tgt_lang="de_DE")
+    values: dict[str, Any] = SIZES | {"vocab_size": len(tokenizer), "scale_embedding": True}
+    config = transformers.MBartConfig(**values | options)
+    return save(randomize(transformers.MBartForConditionalGeneration(config)), tokenizer, folder)

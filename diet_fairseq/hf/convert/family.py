@@ -1,16 +1,17 @@
 """What `import hf` knows about a class of transformers: options, names, vocabulary, text files."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-from pydantic import StrictInt
+from pydantic import BaseModel, StrictInt
 from torch import Tensor
 
 from ...errors import UserError, one_line
-from ...files import MAX_VOCABULARY_BYTES, read_json, validate
+from ...files import MAX_VOCABULARY_BYTES, read_json, read_json_object, validate
+from ...text.subwords import SentencePiece
 from .configuration import ACTIVATIONS
 
 ADVICE = "give another folder"
@@ -20,6 +21,8 @@ FAIRSEQ_ACTIVATIONS |= {"swish": "swish", "gelu_pytorch_tanh": "gelu_accurate"}
 #: the first symbols of fairseq's dictionaries
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 MASK = "<mask>"
+#: the SentencePiece model of M2M-100, NLLB, mBART and XLM-R
+PIECES = "sentencepiece.bpe.model"
 
 
 class Vocabulary(NamedTuple):
@@ -68,15 +71,17 @@ class Vocabulary(NamedTuple):
             if number in taken:
                 continue
             token = names.get(number, "")
-            if token.split() != [token] or token in {*SPECIAL, MASK}:
+            if token.split() != [token] or token in SPECIAL or token in last:
                 token = f"madeupword{number:04}"
             others[token] = number
         ids = first | others | last
         return cls(list(ids), list(ids.values()))
 
-    def write(self, path: Path) -> None:
+    def write(self, path: Path, without_mask: bool = False) -> None:
         """Write fairseq's file; tasks for masked language modelling add ``<mask>`` themselves."""
-        words = [symbol for symbol in self.symbols[len(SPECIAL) :] if symbol != MASK]
+        words = self.symbols[len(SPECIAL) :]
+        if without_mask:
+            words = [symbol for symbol in words if symbol != MASK]
         path.write_text("".join(f"{word} 1\n" for word in words), encoding="utf-8")
 
     def rows(self, tensor: Tensor, missing: float = 0.0) -> Tensor:
@@ -168,3 +173,44 @@ def read_tokens(path: Path) -> dict[str, int]:
     """The ids of the tokens in a ``vocab.json``."""
     value = read_json(path, MAX_VOCABULARY_BYTES, ADVICE)
     return validate(value, dict[str, StrictInt], f"{path}: ", ADVICE)
+
+
+class AddedToken(BaseModel):
+    """A token of ``tokenizer.json`` beside its model."""
+
+    id: StrictInt
+    content: str
+
+
+class TokenizerModel(BaseModel):
+    """The vocabulary in ``tokenizer.json``: ids of tokens, or Unigram's pieces with scores."""
+
+    vocab: dict[str, StrictInt] | list[tuple[str, float]]
+
+
+class TokenizerJson(BaseModel):
+    """The content of ``tokenizer.json`` that has ids."""
+
+    model: TokenizerModel
+    added_tokens: list[AddedToken] = []
+
+
+def read_pieces(folder: Path, languages: Sequence[str] = ()) -> dict[str, int]:
+    """The ids of tokens in ``tokenizer.json``, or, without it, of SentencePiece's with an offset.
+
+    SentencePiece's first three pieces are marks, which fairseq has in another order, and four.
+
+    Args:
+        languages: tokens that follow the pieces where there is no ``tokenizer.json``
+    """
+    if not (folder / "tokenizer.json").exists():
+        pieces = SentencePiece(folder / PIECES).model
+        tokens = [pieces.id_to_piece(number) for number in range(3, pieces.get_piece_size())]
+        return {token: n for n, token in enumerate([*SPECIAL, *tokens, *languages, MASK])}
+    content = read_json_object(
+        folder / "tokenizer.json", TokenizerJson, MAX_VOCABULARY_BYTES, ADVICE
+    )
+    vocabulary = content.model.vocab
+    if isinstance(vocabulary, list):
+        vocabulary = {piece: number for number, (piece, _) in enumerate(vocabulary)}
+    return vocabulary | {token.content: token.id for token in content.added_tokens}

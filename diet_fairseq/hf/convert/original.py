@@ -21,10 +21,10 @@ from ...files import MAX_JSON_BYTES, read_json, read_json_object
 from ...translate.model_json import Language, ModelDescription, read_model_json
 from ..configuration import LARGEST_SIZES
 from .checkpoint import MODEL, complete, read_tensors, write_checkpoint
-from .family import ADVICE, Family, Vocabulary
+from .family import ADVICE, MASK, Family, Vocabulary
 
 #: ``model_type`` -> the module with its `Family`
-FAMILIES = {"marian": "marian"}
+FAMILIES = {name: name for name in ("marian", "m2m_100", "mbart")}
 #: the file with fairseq-train's options, but for ``--arch``
 OPTIONS = "options.txt"
 #: parts of the names of sizes -> largest values
@@ -38,6 +38,8 @@ class Texts(BaseModel, strict=True):
 
     source_lang: Language | None = None
     target_lang: Language | None = None
+    src_lang: Language | None = None  # of multilingual models
+    tgt_lang: Language | None = None
 
 
 class Generation(BaseModel, strict=True):
@@ -83,10 +85,10 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> None:
         names = ["dict.txt"]
     dictionaries = []
     for name, vocabulary in zip(names, [vocabularies[0], vocabularies[-1]], strict=False):
-        vocabulary.write(out / name)
+        vocabulary.write(out / name, without_mask=not translates)
         dictionary = Dictionary.load(str(out / name))
-        if "<mask>" in vocabulary.symbols:
-            dictionary.add_symbol("<mask>")
+        if not translates:
+            dictionary.add_symbol(MASK)
         dictionaries.append(dictionary)
     args = complete(args, data, "translation" if translates else "masked_lm")
     task: Any = SimpleNamespace(
@@ -168,7 +170,8 @@ def languages(folder: Path) -> tuple[str, str]:
     """The languages in the folder's ``tokenizer_config.json``, or names for fairseq's files."""
     path = folder / "tokenizer_config.json"
     texts = read_json_object(path, Texts, advice=ADVICE) if path.exists() else Texts()
-    source, target = texts.source_lang or "source", texts.target_lang or "target"
+    source = texts.source_lang or texts.src_lang or "source"
+    target = texts.target_lang or texts.tgt_lang or "target"
     return (source, target) if source != target else ("source", "target")
 
 

@@ -129,7 +129,8 @@ class Translation(Family):
         inputs = collate_tokens(sources, pad)  # (B, S)
         previous = collate_tokens([sentence.roll(1) for sentence in targets], pad)  # (B, T)
         their_previous = torch.tensor(target.ids)[previous]
-        their_previous[:, 0] = reference.config.decoder_start_token_id
+        if (start := reference.config.decoder_start_token_id) is not None:
+            their_previous[:, 0] = start
         expected = reference(
             input_ids=torch.tensor(source.ids)[inputs],
             attention_mask=inputs.ne(pad).long(),
