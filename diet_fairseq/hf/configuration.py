@@ -37,6 +37,7 @@ class DietConfig(PreTrainedConfig):
             their defaults
         segment_gain: the gain of per-head segments' scores; None: the default
         embedding_dim: width of token embeddings; None: the encoder's
+        layer_norm_eps: the number that LayerNorm adds to variances
     """
 
     attribute_map: ClassVar = {
@@ -61,6 +62,7 @@ class DietConfig(PreTrainedConfig):
     embedding_dim: int | None = None
     activation_fn: str = "relu"
     layernorm_embedding: bool = False
+    layer_norm_eps: float = 1e-5
     scale_embedding: bool = True
     dropout: float | int = 0.1
     attention_dropout: float | int = 0.0
@@ -107,6 +109,7 @@ class DietConfig(PreTrainedConfig):
             normalize_before=normalize_before,
             final_norm=getattr(self, f"{side}_final_norm"),
             layernorm_embedding=self.layernorm_embedding,
+            layer_norm_eps=self.layer_norm_eps,
             scale_embedding=self.scale_embedding,
             activation=ACT2FN[self.activation_fn],
             dropout=self.dropout,

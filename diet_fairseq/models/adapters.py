@@ -17,6 +17,7 @@ from ..config import PositionConfig
 from ..errors import UserError
 from ..positions import Limit
 from ..transformer import Decoder, DecodingCache, Encoder, PositionalAttention, StackConfig
+from ..transformer.config import LAYER_NORM_EPS
 from ..transformer.dropout import Dropout
 from ..transformer.layer import TransformerLayer
 from ..transformer.stack import Stack
@@ -54,6 +55,7 @@ def stack_config(cfg: Any, side: str) -> StackConfig:
         normalize_before=sizes.normalize_before,
         final_norm=sizes.normalize_before and not (is_decoder and cfg.no_decoder_final_norm),
         layernorm_embedding=cfg.layernorm_embedding,
+        layer_norm_eps=layer_norm_eps(cfg),
         scale_embedding=not cfg.no_scale_embedding,
         activation=activation_function(cfg.activation_fn),
         dropout=cfg.dropout,
@@ -65,6 +67,11 @@ def stack_config(cfg: Any, side: str) -> StackConfig:
         checkpoint_activations=cfg.checkpoint_activations,
         offload_activations=cfg.offload_activations,
     )
+
+
+def layer_norm_eps(options: Any) -> float:
+    """``--layer-norm-eps``, which encoders have."""
+    return float(getattr(options, "layer_norm_eps", None) or LAYER_NORM_EPS)
 
 
 def activation_function(name: str) -> Callable[[Tensor], Tensor]:

@@ -9,11 +9,15 @@ import torch
 
 pytest.importorskip("diet_fairseq.hf", reason="transformers is not installed")
 import transformers
+from fairseq import options
 from fairseq.data.data_utils import collate_tokens
+from fairseq.data.encoders.gpt2_bpe import GPT2BPE, GPT2BPEConfig
+from fairseq.models import ARCH_MODEL_REGISTRY
 
 from diet_fairseq import Translator
 from diet_fairseq.cli import main
 from diet_fairseq.hf.convert import marian
+from diet_fairseq.models.warm_start import loading
 from diet_fairseq.text.subwords import SentencePiece
 from diet_fairseq.translate.model_json import read_model_json
 from tests.hf.conftest import export, loaded, take_back
@@ -34,6 +38,15 @@ TRANSLATIONS = {
     "mbart": (originals.mbart, {}),
 }  # fmt: skip
 
+ENCODERS = {
+    "xlm-roberta": (originals.xlm_roberta, {}),
+    "roberta": (originals.roberta, {"layer_norm_eps": 1e-5}),
+    "bert": (originals.bert, {}),
+    "bert, masked words alone": (originals.bert, {"head": "ForMaskedLM", "type_vocab_size": 3,
+                                                  "hidden_act": "relu"}),
+    "bert, untied": (originals.bert, {"tie_word_embeddings": False}),
+}  # fmt: skip
+
 
 @pytest.fixture(scope="module")
 def marian_folder(tmp_path_factory) -> Path:
@@ -43,8 +56,8 @@ def marian_folder(tmp_path_factory) -> Path:
 @torch.no_grad()
 @pytest.mark.parametrize("name", TRANSLATIONS)
 def test_a_translation_model_has_its_outputs(name, tmp_path):
-    build, options = TRANSLATIONS[name]
-    folder = build(tmp_path / "folder", **options)
+    build, changes = TRANSLATIONS[name]
+    folder = build(tmp_path / "folder", **changes)
     take_back(folder, tmp_path / "out")
     reference = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
@@ -76,6 +89,96 @@ def test_a_translation_model_has_its_outputs(name, tmp_path):
             logits = known.model(batch, batch.ne(source.pad()).sum(1), previous)[0][row]
             actual = logits.log_softmax(-1)[range(len(ours)), ours]
             torch.testing.assert_close(actual, expected, rtol=1e-5, atol=2e-5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ENCODERS)
+def test_an_encoder_has_its_outputs(name, tmp_path, capsys):
+    build, changes = ENCODERS[name]
+    folder = build(tmp_path / "folder", **changes)
+    take_back(folder, tmp_path / "out")
+    printed = capsys.readouterr().out
+    known = loaded(tmp_path / "out" / "model.pt", tmp_path / "out")
+    has_nsp = build is originals.bert and "head" not in changes
+    assert (getattr(known.model, "nsp_head", None) is not None) == has_nsp
+    assert ("not in the folder" in printed) == ("head" in changes)
+    auto = transformers.AutoModelForPreTraining if has_nsp else transformers.AutoModelForMaskedLM
+    reference = auto.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    symbols = {"[CLS]": "<s>", "[PAD]": "<pad>", "[SEP]": "</s>", "[UNK]": "<unk>",
+               "[MASK]": "<mask>"}  # fmt: skip
+    words = known.task.source_dictionary
+    text = f"the {tokenizer.mask_token} brown fox", "a dog"
+    inputs = tokenizer([text[0], text[1]], [text[1], text[0]], return_tensors="pt", padding=True)
+    names = [
+        [symbols.get(word, word) for word in tokenizer.convert_ids_to_tokens(row)]
+        for row in inputs["input_ids"].tolist()
+    ]
+    if build is originals.roberta:
+        numbers = json.loads((tmp_path / "out" / "encoder.json").read_text())
+        names = [[str(numbers.get(word, word)) for word in row] for row in names]
+    tokens = torch.tensor([[words.index(word) for word in row] for row in names])
+    assert (tokens == words.index("<mask>")).sum() == 2
+    out = reference(**inputs)
+    theirs = out.prediction_logits if has_nsp else out.logits
+    segments = inputs.get("token_type_ids")
+    logits, extra = known.model(tokens, **({} if segments is None else {"segments": segments}))
+    is_real = inputs["attention_mask"].bool()
+    columns = [
+        words.index(numbers.get(name, name) if build is originals.roberta else name)
+        for name in (symbols.get(word, word) for word in ("[MASK]", "[SEP]"))
+    ]
+    ids = [tokenizer.mask_token_id, tokenizer.sep_token_id]
+    torch.testing.assert_close(logits[is_real][:, columns], theirs[is_real][:, ids],
+                               rtol=1e-5, atol=2e-5)  # fmt: skip
+    if has_nsp:
+        follows = extra["nsp_logits"][:, 1]  # class 0 in transformers
+        torch.testing.assert_close(follows, out.seq_relationship_logits[:, 0], rtol=1e-5, atol=2e-5)
+
+
+def test_roberta_s_text_is_that_of_fairseq_s_byte_level_bpe(tmp_path):
+    folder = originals.roberta(tmp_path / "folder")
+    take_back(folder, tmp_path / "out")
+    paths = {"gpt2_encoder_json": "encoder.json", "gpt2_vocab_bpe": "vocab.bpe"}
+    bpe = GPT2BPE(GPT2BPEConfig(**{name: str(tmp_path / "out" / file)
+                                   for name, file in paths.items()}))  # fmt: skip
+    words = loaded(tmp_path / "out" / "model.pt", tmp_path / "out").task.source_dictionary
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    for line in (*originals.TEXT, "Größe  und\t東京 !"):
+        expected = tokenizer(line)["input_ids"][1:]
+        assert words.encode_line(bpe.encode(line), add_if_not_exist=False).tolist() == expected
+
+
+def test_an_encoder_s_case_is_kept(tmp_path):
+    folder = originals.bert(tmp_path / "folder")
+    take_back(folder, tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "made-from.json").read_text())["lower"] is True
+    assert (tmp_path / "out" / "vocab.txt").read_text() == (folder / "vocab.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("build", "arch"),
+    [
+        (originals.marian, "transformer_rope"),
+        (originals.m2m_100, "transformer_diet_rel"),
+        (originals.xlm_roberta, "roberta_rope"),
+        (originals.bert, "bert_diet_rel"),
+    ],
+)
+def test_an_imported_model_starts_one_with_other_positions(build, arch, tmp_path):
+    take_back(build(tmp_path / "folder"), tmp_path / "out")
+    known = loaded(tmp_path / "out" / "model.pt", tmp_path / "out")
+    task = "translation" if arch.startswith("transformer") else "masked_lm"
+    words = [str(tmp_path / "out"), "--task", task, "--arch", arch]
+    words += (tmp_path / "out" / "options.txt").read_text().split()
+    args = options.parse_args_and_arch(options.get_training_parser(default_task=task), words)
+    model = ARCH_MODEL_REGISTRY[arch].build_model(args, known.task)
+    with loading(model):
+        model.load_state_dict(known.model.state_dict())
+    before, after = known.model.state_dict(), model.state_dict()
+    missing = {name.rpartition(".")[0].rpartition(".")[2] for name in before.keys() - after.keys()}
+    assert missing <= {"embed_positions", "embed_segments"}
+    assert all(torch.equal(before[name], after[name]) for name in before.keys() & after.keys())
 
 
 def test_an_imported_model_goes_on_to_other_libraries(marian_folder, tmp_path):

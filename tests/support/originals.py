@@ -5,6 +5,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import tokenizers
 import torch
 import transformers
 from sentencepiece import SentencePieceProcessor
@@ -145,3 +146,54 @@ def mbart(folder: Path, **options: Any) -> Path:
     values: dict[str, Any] = SIZES | {"vocab_size": len(tokenizer), "scale_embedding": True}
     config = transformers.MBartConfig(**values | options)
     return save(randomize(transformers.MBartForConditionalGeneration(config)), tokenizer, folder)
+
+
+#: sizes of BERT's kin
+ENCODER_SIZES = {
+    "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24,
+    "max_position_embeddings": 34,
+}  # fmt: skip
+
+
+def xlm_roberta(folder: Path, **options: Any) -> Path:
+    """XLM-R, with ``<mask>`` after the pieces."""
+    folder.mkdir()
+    words = [*pieces_with_offset(folder), "<mask>"]
+    tokenizer_class: Any = transformers.XLMRobertaTokenizer
+    tokenizer = tokenizer_class(vocab=[(word, -float(n)) for n, word in enumerate(words)])
+    values: dict[str, Any] = ENCODER_SIZES | {"vocab_size": len(words), "type_vocab_size": 1}
+    config = transformers.XLMRobertaConfig(**values | options)
+    return save(randomize(transformers.XLMRobertaForMaskedLM(config)), tokenizer, folder)
+
+
+def roberta(folder: Path, **options: Any) -> Path:
+    """RoBERTa, with a byte-level BPE of the texts, two made-up words and ``<mask>``."""
+    folder.mkdir()
+    bpe = tokenizers.ByteLevelBPETokenizer()
+    bpe.train_from_iterator(TEXT * 5, 300, show_progress=False)
+    bpe.save_model(str(folder))
+    pieces = sorted(bpe.get_vocab(), key=bpe.get_vocab().__getitem__)
+    words = ["<s>", "<pad>", "</s>", "<unk>", *pieces[::-1], "<|endoftext|>"]
+    words += ["madeupword0000", "madeupword0001", "<mask>"]
+    vocabulary = {word: n for n, word in enumerate(words)}
+    (folder / "vocab.json").write_text(json.dumps(vocabulary))
+    tokenizer_class: Any = transformers.RobertaTokenizer
+    lines = (folder / "merges.txt").read_text().splitlines()[1:]
+    tokenizer = tokenizer_class(vocab=vocabulary, merges=[tuple(line.split()) for line in lines])
+    values: dict[str, Any] = ENCODER_SIZES | {"vocab_size": len(words), "type_vocab_size": 1}
+    config = transformers.RobertaConfig(**values | options)
+    return save(randomize(transformers.RobertaForMaskedLM(config)), tokenizer, folder)
+
+
+def bert(folder: Path, head: str = "ForPreTraining", **options: Any) -> Path:
+    """BERT, with WordPiece's words in the published order: [PAD], unused ones, [UNK], [CLS]."""
+    folder.mkdir()
+    words = dict.fromkeys(word for line in TEXT for word in (*line.split(), *line, "##e", "##s"))
+    marks = ["[PAD]", "[unused0]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    vocabulary = {word: n for n, word in enumerate([*marks, *words])}
+    (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in vocabulary))
+    tokenizer_class: Any = transformers.BertTokenizer
+    tokenizer = tokenizer_class(vocab=vocabulary)
+    values: dict[str, Any] = ENCODER_SIZES | {"vocab_size": len(vocabulary)} | options
+    model_class = getattr(transformers, f"Bert{head}")
+    return save(randomize(model_class(transformers.BertConfig(**values))), tokenizer, folder)

@@ -10,7 +10,7 @@ from fairseq.modules import LearnedPositionalEmbedding, SinusoidalPositionalEmbe
 
 from ...config import PositionConfig
 from ...errors import UserError
-from ...models.adapters import PositionalEncoder
+from ...models.adapters import PositionalEncoder, layer_norm_eps
 from ...positions.gain import ScoreParameters
 from ...positions.segments import SegmentScores
 from ..configuration import SIZES, DietEncoderConfig, DietTransformerConfig
@@ -97,6 +97,7 @@ def arguments(config: Any) -> Namespace:
         options |= {
             "max_positions": config.max_source_positions,
             "tokens_per_sample": config.max_source_positions,
+            "layer_norm_eps": config.layer_norm_eps,
             "pooler_activation_fn": names[config.pooler_activation_fn],
             "untie_weights_roberta": not config.tie_word_embeddings,
         }
@@ -178,6 +179,7 @@ def common_options(stack: Any) -> dict[str, Any]:
     return {
         "activation_fn": activation(cfg.activation_fn),
         "layernorm_embedding": stack.layernorm_embedding is not None,
+        "layer_norm_eps": layer_norm_eps(cfg),
         "scale_embedding": not cfg.no_scale_embedding,
         "dropout": float(cfg.dropout),
         "attention_dropout": float(cfg.attention_dropout),

@@ -101,12 +101,14 @@ class Family:
         names: patterns of parameter names in transformers -> names in fairseq; the first match
             counts, and None leaves a parameter out
         optional: a pattern of the parameters that a folder may lack
+        heads: a pattern of those that are then left out
     """
 
     model_class: ClassVar[str]
     allowed: ClassVar[dict[str, tuple[Any, ...]]] = {}
     names: ClassVar[dict[str, str | None]]
     optional: ClassVar[str] = r"(?!)"
+    heads: ClassVar[str] = r"(?!)"
 
     def check(self, config: Mapping[str, Any]) -> None:
         """Refuse a configuration with a value that fairseq's model can't have.
@@ -122,8 +124,8 @@ class Family:
                     f"has {text}: this folder can't be imported"
                 )
 
-    def arguments(self, config: Any) -> dict[str, Any]:
-        """fairseq's options, ``arch`` among them."""
+    def arguments(self, config: Any, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+        """fairseq's options, ``arch`` among them, for a folder with these parameters."""
         raise NotImplementedError
 
     def vocabularies(self, folder: Path, config: Any) -> list[Vocabulary]:

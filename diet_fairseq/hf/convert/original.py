@@ -18,13 +18,16 @@ from ...checkpoints.configuration import no_larger_than
 from ...checkpoints.plain import reason
 from ...errors import UserError, as_user_error
 from ...files import MAX_JSON_BYTES, read_json, read_json_object
+from ...translate.model_files import TEXT_OPTIONS_JSON, TextOptions
 from ...translate.model_json import Language, ModelDescription, read_model_json
 from ..configuration import LARGEST_SIZES
 from .checkpoint import MODEL, complete, read_tensors, write_checkpoint
 from .family import ADVICE, MASK, Family, Vocabulary
 
 #: ``model_type`` -> the module with its `Family`
-FAMILIES = {name: name for name in ("marian", "m2m_100", "mbart")}
+FAMILIES = {name: name.replace("-", "_") for name in (
+    "marian", "m2m_100", "mbart", "xlm-roberta", "roberta", "bert"
+)}  # fmt: skip
 #: the file with fairseq-train's options, but for ``--arch``
 OPTIONS = "options.txt"
 #: parts of the names of sizes -> largest values
@@ -34,12 +37,13 @@ TOLERANCE = 1e-5
 
 
 class Texts(BaseModel, strict=True):
-    """The languages in ``tokenizer_config.json``."""
+    """The languages and the case in ``tokenizer_config.json``."""
 
     source_lang: Language | None = None
     target_lang: Language | None = None
     src_lang: Language | None = None  # of multilingual models
     tgt_lang: Language | None = None
+    do_lower_case: bool | None = None
 
 
 class Generation(BaseModel, strict=True):
@@ -75,7 +79,12 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> None:
     vocabularies = family.vocabularies(folder, config)
     for vocabulary in vocabularies:
         check_special(vocabulary, config, folder)
-    options = family.arguments(config)
+    tensors = {
+        name: tensor
+        for name, tensor in reference.state_dict().items()
+        if not (name in missing_names and re.fullmatch(family.heads, name))
+    }
+    options = family.arguments(config, tensors)
     args = Namespace(**options)
     translates = bool(config.is_encoder_decoder)
     if translates:
@@ -97,14 +106,16 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> None:
         max_positions=lambda: None,
     )
     model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task).eval()
-    state = family.convert(reference.state_dict(), vocabularies, config)
+    state = family.convert(tensors, vocabularies, config)
     load_parameters(model, state, folder)
     check_same(family, model, reference, vocabularies)
     write_checkpoint(out / MODEL, args, model.state_dict())
     if translates:
         write_model_json(family, folder, out, args)
-    if missing_names:
-        print(f"not in the folder, so as transformers starts them: {', '.join(missing_names)}")
+    else:
+        write_encoder_text(family, folder, out)
+    if new := [name for name in missing_names if name in tensors]:
+        print(f"not in the folder, so as transformers starts them: {', '.join(new)}")
     print(f"{data / MODEL}: for fairseq, with --user-dir diet_fairseq and the data {data}")
     arch = options.pop("arch")
     (out / OPTIONS).write_text(flags(options) + "\n", encoding="utf-8")
@@ -227,6 +238,16 @@ def write_model_json(family: Any, folder: Path, out: Path, args: Any) -> None:
         max_target_length=longest - 1 if longest > 1 else None,  # without </s>
     ).write()  # fmt: skip
     read_model_json(out)  # checks the values
+
+
+def write_encoder_text(family: Any, folder: Path, out: Path) -> None:
+    """Write the files for an encoder's text, and whether it is lower-cased."""
+    family.write_text(folder, out)
+    path = folder / "tokenizer_config.json"
+    texts = read_json_object(path, Texts, advice=ADVICE) if path.exists() else Texts()
+    text = TextOptions(lower=texts.do_lower_case or False, language="en")
+    content = text.model_dump_json(indent=1) + "\n"
+    (out / TEXT_OPTIONS_JSON).write_text(content, encoding="utf-8")
 
 
 def flags(options: dict[str, Any]) -> str:

@@ -31,7 +31,7 @@ class Translation(Family):
     #: fairseq's options that all models of the family have
     options: ClassVar[dict[str, Any]]
 
-    def arguments(self, config: Any) -> dict[str, Any]:
+    def arguments(self, config: Any, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         sizes = {
             f"{side}_{name}": getattr(config, f"{side}_{key}" if key != "d_model" else key)
             for side in ("encoder", "decoder")
