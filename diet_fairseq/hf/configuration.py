@@ -37,6 +37,7 @@ class DietConfig(PreTrainedConfig):
             their defaults
         segment_gain: the gain of per-head segments' scores; None: the default
         embedding_dim: width of token embeddings; None: the encoder's
+        layer_norm_eps: the number that LayerNorm adds to variances
     """
 
     attribute_map: ClassVar = {
@@ -61,6 +62,7 @@ class DietConfig(PreTrainedConfig):
     embedding_dim: int | None = None
     activation_fn: str = "relu"
     layernorm_embedding: bool = False
+    layer_norm_eps: float = 1e-5
     scale_embedding: bool = True
     dropout: float | int = 0.1
     attention_dropout: float | int = 0.0
@@ -107,6 +109,7 @@ class DietConfig(PreTrainedConfig):
             normalize_before=normalize_before,
             final_norm=getattr(self, f"{side}_final_norm"),
             layernorm_embedding=self.layernorm_embedding,
+            layer_norm_eps=self.layer_norm_eps,
             scale_embedding=self.scale_embedding,
             activation=ACT2FN[self.activation_fn],
             dropout=self.dropout,
@@ -155,6 +158,7 @@ class DietTransformerConfig(DietConfig):
         source_vocab_size: size of the source vocabulary; None: the target's
         share_all_embeddings: whether encoder and decoder share their input embeddings
         share_decoder_input_output_embed: whether the decoder's input and output share embeddings
+        decoder_output_bias: whether the output projection has a bias
     """
 
     model_type = "diet_transformer"
@@ -170,6 +174,7 @@ class DietTransformerConfig(DietConfig):
     max_target_positions: int = 1024
     share_all_embeddings: bool = True
     share_decoder_input_output_embed: bool = True
+    decoder_output_bias: bool = False
     is_encoder_decoder: bool = True
     decoder_start_token_id: int | None = 2
     use_cache: bool = True

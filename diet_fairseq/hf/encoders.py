@@ -95,7 +95,7 @@ class LMHead(nn.Module):
         super().__init__()
         width, embedded = config.encoder_embed_dim, config.embedding_dim or config.encoder_embed_dim
         self.dense = nn.Linear(width, embedded)
-        self.layer_norm = nn.LayerNorm(embedded)
+        self.layer_norm = nn.LayerNorm(embedded, config.layer_norm_eps)
         self.decoder = nn.Linear(embedded, config.vocab_size)
         self.activation = ACT2FN[config.activation_fn]
 

@@ -29,6 +29,7 @@ FILES = {
     "target_vocab_file": "dict.target.txt",
     "sentencepiece_file": "sentencepiece.model",
     "codes_file": "codes",
+    "target_sentencepiece_file": "target-sentencepiece.model",
 }
 #: the first entries of fairseq's dictionaries, in this order
 SPECIAL = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": UNKNOWN}
@@ -47,6 +48,7 @@ class DietTokenizer(PreTrainedTokenizerFast):
         target_vocab_file: fairseq's target dictionary (default: the source's)
         sentencepiece_file: a SentencePiece model, for raw text; or
         codes_file: subword-nmt's merges, for words between spaces
+        target_sentencepiece_file: the target's SentencePiece model (default: the source's)
         begins: whether sentences begin with ``<s>``
         segments: whether the model reads ``token_type_ids``
         moses: whether sacremoses splits words before subword-nmt, and joins them afterwards
@@ -64,6 +66,7 @@ class DietTokenizer(PreTrainedTokenizerFast):
         target_vocab_file: str | None = None,
         sentencepiece_file: str | None = None,
         codes_file: str | None = None,
+        target_sentencepiece_file: str | None = None,
         begins: bool = False,
         segments: bool = False,
         moses: bool = False,
@@ -78,6 +81,7 @@ class DietTokenizer(PreTrainedTokenizerFast):
             "target_vocab_file": target_vocab_file,
             "sentencepiece_file": sentencepiece_file,
             "codes_file": codes_file,
+            "target_sentencepiece_file": target_sentencepiece_file,
         }
         self.begins, self.moses, self.do_lower_case = begins, moses, do_lower_case
         self.source_lang, self.target_lang = source_lang, target_lang
@@ -109,8 +113,11 @@ class DietTokenizer(PreTrainedTokenizerFast):
         source = self.files["vocab_file"]
         target = self.files["target_vocab_file"] or source
         self.backends: list[Any] = []
-        for path, language in ((source, self.source_lang), (target, self.target_lang)):
-            text = Tokenizer(kind, Path(model), language or "en", self.moses, self.do_lower_case)
+        target_model = self.files["target_sentencepiece_file"] or model
+        for path, subwords, language in (
+            (source, model, self.source_lang), (target, target_model, self.target_lang)
+        ):  # fmt: skip
+            text = Tokenizer(kind, Path(subwords), language or "en", self.moses, self.do_lower_case)
             vocabulary = vocabulary_in(path)
             backend: Any = Backend(WordLevel(vocabulary, unk_token=UNKNOWN))
             backend.pre_tokenizer = PreTokenizer.custom(Segmentation(text, vocabulary))

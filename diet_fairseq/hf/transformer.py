@@ -194,7 +194,9 @@ class DietForConditionalGeneration(DietTransformerPreTrainedModel, GenerationMix
             source = SOURCE if config.share_all_embeddings else TARGET
             self._tied_weights_keys = {"lm_head.weight": f"model.{source}"}
         self.model = DietTransformerModel(config)
-        self.lm_head = nn.Linear(config.decoder_embed_dim, config.vocab_size, bias=False)
+        self.lm_head = nn.Linear(
+            config.decoder_embed_dim, config.vocab_size, bias=config.decoder_output_bias
+        )
         # the loss of "ForConditionalGeneration" would shift the labels again
         self.loss_type = "ForMaskedLM"
         self.post_init()

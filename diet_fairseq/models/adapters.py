@@ -1,6 +1,7 @@
 """fairseq's encoder and decoder around `transformer`'s: arguments, results and old checkpoints."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,11 +11,13 @@ from fairseq.models import FairseqEncoder, FairseqIncrementalDecoder
 from fairseq.models.transformer import TransformerDecoderBase, TransformerEncoderBase
 from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
+from torch.nn.functional import silu
 
 from ..config import PositionConfig
 from ..errors import UserError
 from ..positions import Limit
 from ..transformer import Decoder, DecodingCache, Encoder, PositionalAttention, StackConfig
+from ..transformer.config import LAYER_NORM_EPS
 from ..transformer.dropout import Dropout
 from ..transformer.layer import TransformerLayer
 from ..transformer.stack import Stack
@@ -23,6 +26,8 @@ from ..transformer.stack import Stack
 
 #: the entry of fairseq's decoding state that has our `DecodingCache`
 CACHE = "diet_fairseq"
+#: activation that fairseq names without a working function: its ``swish`` is a class
+SWISH = "swish"
 #: methods of fairseq's encoder and decoder that ours don't call
 HOOKS = ("build_encoder_layer", "build_decoder_layer", "build_self_attention", "forward_embedding")
 #: layer norms in checkpoints of early versions of fairseq -> today's
@@ -50,8 +55,9 @@ def stack_config(cfg: Any, side: str) -> StackConfig:
         normalize_before=sizes.normalize_before,
         final_norm=sizes.normalize_before and not (is_decoder and cfg.no_decoder_final_norm),
         layernorm_embedding=cfg.layernorm_embedding,
+        layer_norm_eps=layer_norm_eps(cfg),
         scale_embedding=not cfg.no_scale_embedding,
-        activation=utils.get_activation_fn(cfg.activation_fn),
+        activation=activation_function(cfg.activation_fn),
         dropout=cfg.dropout,
         attention_dropout=cfg.attention_dropout,
         activation_dropout=cfg.activation_dropout or cfg.relu_dropout or 0.0,
@@ -61,6 +67,17 @@ def stack_config(cfg: Any, side: str) -> StackConfig:
         checkpoint_activations=cfg.checkpoint_activations,
         offload_activations=cfg.offload_activations,
     )
+
+
+def layer_norm_eps(options: Any) -> float:
+    """``--layer-norm-eps``, which encoders have."""
+    return float(getattr(options, "layer_norm_eps", None) or LAYER_NORM_EPS)
+
+
+def activation_function(name: str) -> Callable[[Tensor], Tensor]:
+    """The function that ``--activation-fn`` names."""
+    function: Callable[[Tensor], Tensor] = silu if name == SWISH else utils.get_activation_fn(name)
+    return function
 
 
 class FairseqStack(Stack):
@@ -261,7 +278,17 @@ class PositionalDecoder(FairseqStack, Decoder, FairseqIncrementalDecoder):
 
     extract_features_scriptable = extract_features
     output_layer = TransformerDecoderBase.output_layer
-    build_output_projection = TransformerDecoderBase.build_output_projection
+
+    def build_output_projection(self, cfg: Any, dictionary: Any, embed_tokens: Any) -> None:
+        """fairseq's projection, with ``--decoder-output-bias`` also a bias (V,), zero at first."""
+        TransformerDecoderBase.build_output_projection(self, cfg, dictionary, embed_tokens)
+        if getattr(cfg, "decoder_output_bias", False):
+            if self.output_projection is None:
+                raise UserError(
+                    "--decoder-output-bias can't be combined with --adaptive-softmax-cutoff: leave "
+                    "one of them out"
+                )
+            self.output_projection.bias = nn.Parameter(torch.zeros(len(dictionary)))
 
     def reorder_incremental_state(
         self, incremental_state: dict[str, Any], new_order: Tensor

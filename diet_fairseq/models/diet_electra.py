@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ..config import encoder_defaults
 from ..errors import UserError, check_at_least
-from .adapters import PositionalEncoder
+from .adapters import PositionalEncoder, layer_norm_eps
 from .architectures import ArchitectureFunction, register_architectures
 from .diet_roberta import DietRobertaModel, FactoredHead, PositionalRobertaEncoder, size
 
@@ -73,6 +73,7 @@ class Generator(nn.Module):
             activation_fn=args.activation_fn,
             weight=embed_tokens.weight,
         )
+        self.lm_head.layer_norm.eps = layer_norm_eps(args)
 
     def forward(self, tokens: Tensor, is_target: Tensor, segments: Tensor | None) -> Tensor:
         """tokens (B, T), is_target (B, T) bool -> logits (M, V) of targets alone."""

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from ..config import PositionConfig, encoder_defaults
 from ..errors import UserError, check_at_least
 from ..positions.layout import first_tokens
-from .adapters import PositionalEncoder
+from .adapters import PositionalEncoder, layer_norm_eps
 from .architectures import (
     ArchitectureFunction,
     check_no_segments,
@@ -54,9 +54,13 @@ class PositionalRobertaEncoder(RobertaEncoder):
         return nn.Embedding(vocab_size, embedding_size(self.args), padding_idx)
 
     def build_lm_head(self, embed_dim: int, **options: Any) -> nn.Module | None:
+        head: Any = None
         if embedding_size(self.args) == embed_dim:
-            return super().build_lm_head(embed_dim, **options)
-        return FactoredHead(embed_dim, embedding_size(self.args), **options)
+            head = super().build_lm_head(embed_dim, **options)
+        else:
+            head = FactoredHead(embed_dim, embedding_size(self.args), **options)
+        head.layer_norm.eps = layer_norm_eps(self.args)
+        return head
 
     def build_encoder(self, args: Any, dictionary: Any, embed_tokens: nn.Embedding) -> nn.Module:
         return PositionalEncoder(TransformerConfig.from_namespace(args), dictionary, embed_tokens)
@@ -118,6 +122,10 @@ class DietRobertaModel(WarmStart, RobertaModel):
             type=int,
             help="width of the token embeddings, projected to the encoder's (default: as wide)",
         )
+        parser.add_argument(
+            "--layer-norm-eps", type=float,
+            help="number that LayerNorm adds to variances (default: 1e-5; BERT's is 1e-12)",
+        )  # fmt: skip
         PositionConfig.add_args(parser)
 
     @classmethod

@@ -14,7 +14,7 @@ from torch import nn
 
 from ..config import PositionConfig
 from ..errors import UserError
-from .adapters import PositionalDecoder, PositionalEncoder
+from .adapters import SWISH, PositionalDecoder, PositionalEncoder
 from .architectures import (
     check_no_segments,
     register_architectures,
@@ -49,6 +49,12 @@ class DietTransformerModel(WarmStart, TransformerModel):
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:
         super().add_args(parser)
+        for action in parser._actions:
+            if action.dest == "activation_fn" and action.choices:
+                action.choices = [*action.choices, SWISH]
+        parser.add_argument(
+            "--decoder-output-bias", action="store_true", help="add a bias to the decoder's logits"
+        )
         PositionConfig.add_args(parser)
 
     @classmethod

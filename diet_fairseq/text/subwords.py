@@ -44,7 +44,8 @@ class SentencePiece:
         return [piece for piece in pieces if piece.strip()]
 
     def decode(self, tokens: list[str]) -> str:
-        return str(self.model.decode(tokens))
+        # the space of a piece that only the other language's model has stays as it is
+        return str(self.model.decode(tokens)).replace("▁", " ")
 
     @staticmethod
     def is_word_start(tokens: list[str], index: int) -> bool:
@@ -129,6 +130,8 @@ SUBWORD_CLASSES: dict[str, Callable[[Path], Subwords]] = {
 }
 #: name of a subword model's file, by kind
 SUBWORD_FILES = {"sentencepiece": "sentencepiece.model", "subword_nmt": "codes"}
+#: begin of the name of the target's subword model, where it has its own
+TARGET = "target-"
 
 
 def detect_subword_kind(path: Path) -> str:
@@ -149,17 +152,18 @@ def detect_subword_kind(path: Path) -> str:
     )
 
 
-def check_vocabulary(subwords: Subwords, vocabulary: Collection[str], names: str) -> None:
-    """Refuse a subword model that does not belong to the vocabulary.
+def check_vocabulary(models: Collection[Subwords], vocabulary: Collection[str], names: str) -> None:
+    """Refuse subword models that don't belong to the vocabulary.
 
     Args:
+        models: the subword models of source and target
         names: names of vocabulary and subword model, for the error
 
     Raises:
-        UserError: the subword model lacks more than `MAX_UNKNOWN_SHARE` of the vocabulary
+        UserError: all models lack more than `MAX_UNKNOWN_SHARE` of the vocabulary
     """
     words = [word for word in vocabulary if not MARK.fullmatch(word)]
-    unknown = [word for word in words if not subwords.can_encode(word)]
+    unknown = [word for word in words if not any(model.can_encode(word) for model in models)]
     if len(unknown) > MAX_UNKNOWN_SHARE * len(words):
         raise UserError(
             f"{names} don't belong together: {len(unknown):,} of {len(words):,} subwords of the "

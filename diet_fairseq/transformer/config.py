@@ -14,6 +14,8 @@ from ..errors import UserError
 from ..positions import AttentionShape, Limit, PositionScheme
 from ..positions.sampling import PositionSampling
 
+#: PyTorch's and fairseq's; BERT has 1e-12
+LAYER_NORM_EPS = 1e-5
 #: the length limit of encoders and decoders without absolute positions, fairseq's for sinusoids
 UNLIMITED = int(1e5)
 
@@ -31,6 +33,7 @@ class StackConfig:
         normalize_before: whether LayerNorm comes before each part of a layer, not after it
         final_norm: whether a LayerNorm follows the last layer
         layernorm_embedding: whether a LayerNorm follows the embeddings
+        layer_norm_eps: the number that LayerNorm adds to variances
         scale_embedding: whether embeddings are multiplied by sqrt(d)
         activation: the function in the feed-forward layer
         dropout, attention_dropout, activation_dropout: probabilities of elements to be dropped
@@ -54,6 +57,7 @@ class StackConfig:
     normalize_before: bool = False
     final_norm: bool = False
     layernorm_embedding: bool = False
+    layer_norm_eps: float = LAYER_NORM_EPS
     scale_embedding: bool = True
     activation: Callable[[Tensor], Tensor] = torch.relu
     dropout: float = 0.1

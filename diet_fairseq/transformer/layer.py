@@ -41,15 +41,15 @@ class TransformerLayer(nn.Module):
         self.activation_dropout_module = Dropout(config.activation_dropout)
         self.activation_fn = config.activation
         self.self_attn = build_attention(config, index)
-        self.self_attn_layer_norm = nn.LayerNorm(width)
+        self.self_attn_layer_norm = nn.LayerNorm(width, config.layer_norm_eps)
         self.encoder_attn: PositionalAttention | None = None
         self.encoder_attn_layer_norm: nn.LayerNorm | None = None
         if config.source is not None:
             self.encoder_attn = build_attention(config, index, config.source.embed_dim)
-            self.encoder_attn_layer_norm = nn.LayerNorm(width)
+            self.encoder_attn_layer_norm = nn.LayerNorm(width, config.layer_norm_eps)
         self.fc1 = nn.Linear(width, config.ffn_embed_dim)
         self.fc2 = nn.Linear(config.ffn_embed_dim, width)
-        self.final_layer_norm = nn.LayerNorm(width)
+        self.final_layer_norm = nn.LayerNorm(width, config.layer_norm_eps)
 
     def forward(self, x: Tensor, context: Context, *args: Any, **options: Any) -> LayerOutput:
         """As `compute`; with activation checkpointing only x is kept for the backward pass."""

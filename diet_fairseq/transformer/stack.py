@@ -34,7 +34,8 @@ class Stack(nn.Module):
         self.build_embedding(embedded_width(embed_tokens))
         self.layers = nn.ModuleList(TransformerLayer(config, n) for n in range(config.layers))
         self.num_layers = config.layers
-        self.layer_norm = nn.LayerNorm(config.embed_dim) if config.final_norm else None
+        eps = config.layer_norm_eps
+        self.layer_norm = nn.LayerNorm(config.embed_dim, eps) if config.final_norm else None
         self.build_output()
         shared = config.build_schemes() if config.shares_schemes else {}
         self.positions, self.segments = shared.get("positions"), shared.get("segments")
@@ -55,7 +56,8 @@ class Stack(nn.Module):
         kind = INPUT_POSITIONS.get(config.positions.position_input)
         positions = config.limit.positions
         self.embed_positions = kind and kind(positions, width, config.padding)
-        self.layernorm_embedding = nn.LayerNorm(width) if config.layernorm_embedding else None
+        eps = config.layer_norm_eps
+        self.layernorm_embedding = nn.LayerNorm(width, eps) if config.layernorm_embedding else None
 
     def add_positions(self, x: Tensor, layout: Layout) -> Tensor:
         """Embeddings (B, T, d) with positions at the input, normalized and dropped."""

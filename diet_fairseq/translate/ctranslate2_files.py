@@ -173,6 +173,8 @@ def build_rules(side: str, variables: Mapping[str, Variable], words: int) -> dic
         f"{name}/{part}": (width,) for name in norms for part in ("gamma", "beta")
     }
     vectors |= {f"{name}/bias": shape[:1] for name, shape in linears.items()}
+    if "decoder/projection/bias" in variables and is_decoder:
+        vectors["projection/bias"] = (words,)
     if table := variables.get(f"{side}/position_encodings/encodings"):
         vectors["position_encodings/encodings"] = table.shape[0], width
     positions = f"{side}/layer_0/self_attention"

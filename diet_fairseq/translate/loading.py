@@ -17,7 +17,7 @@ from omegaconf import OmegaConf, open_dict
 from ..checkpoints import report_faults
 from ..errors import UserError, one_line
 from ..files import MAX_VOCABULARY_BYTES, check_regular
-from ..text.subwords import SUBWORD_FILES
+from ..text.subwords import SUBWORD_FILES, TARGET
 from ..transformer import PositionalAttention
 from ..transformer.config import UNLIMITED
 from ..transformer.stack import Stack
@@ -84,10 +84,13 @@ class LoadedModel:
 
         :param engine: the library that the folder is for, a value of `ModelDescription.engine`
         """
-        description, subword_model = self.description, None
-        if description.subword_model:
-            subword_model = folder / SUBWORD_FILES[description.subwords]
-            shutil.copyfile(description.subword_model, subword_model)
+        description = self.description
+        copies: dict[str, Any] = {}
+        for name, prefix in (("subword_model", ""), ("target_subword_model", TARGET)):
+            model = getattr(description, name)
+            copies[name] = model and folder / f"{prefix}{SUBWORD_FILES[description.subwords]}"
+            if model:
+                shutil.copyfile(model, copies[name])
         source, target = (
             None if stack.max_positions() >= UNLIMITED else stack.max_positions() - 1  # no </s>
             for stack in self.stacks.values()
@@ -99,7 +102,7 @@ class LoadedModel:
             folder=folder,
             checkpoint=None,
             data=None,
-            subword_model=subword_model,
+            **copies,
             max_source_length=min(limits, default=None),
             max_target_length=target,
         ).write()

@@ -135,7 +135,10 @@ def check_ensemble(first: ModelDescription, second: ModelDescription) -> None:
                 f"an ensemble's models must prepare text alike, but {first.folder} has {name} "
                 f"{values[0]} and {second.folder} {values[1]}: take models of the same data"
             )
-    named = [[*dictionary_paths(model), model.subword_model] for model in (first, second)]
+    named = [
+        [*dictionary_paths(model), model.subword_model, model.target_subword_model]
+        for model in (first, second)
+    ]
     for paths in zip(*named, strict=True):
         contents = [path and files.read_bytes(path, files.MAX_VOCABULARY_BYTES) for path in paths]
         if contents[0] != contents[1]:
@@ -211,6 +214,7 @@ def _apply_options(description: ModelDescription, options: ModelOptions) -> Mode
         model = None if options.subwords == NO_SUBWORDS else options.subwords
         kind = detect_subword_kind(model) if model else "none"
         changes |= {"subwords": kind, "subword_model": model, "preprocessing": "none"}
+        changes["target_subword_model"] = None
     if options.tokenizer:
         changes["preprocessing"] = options.tokenizer
     description = replace(description, **changes)

@@ -41,6 +41,7 @@ class ModelDescription:
     data: Path | None = None  # folder of fairseq's dict.LANG.txt; None: the engine has its own
     subwords: str = "none"  # sentencepiece, subword_nmt, or none for a vocabulary of words
     subword_model: Path | None = None  # SentencePiece's model or subword-nmt's codes
+    target_subword_model: Path | None = None  # the target's, if it differs from the source's
     preprocessing: str = "none"  # tokenizer before the subwords: none or moses
     beam: int = 5  # number of hypotheses
     lenpen: float = 1.0
@@ -65,22 +66,17 @@ class ModelDescription:
         Raises:
             UserError: the subword model can't be read
         """
+        models = self.subword_model, self.target_subword_model or self.subword_model
         source, target = (
-            Tokenizer(
-                self.subwords,
-                self.subword_model,
-                language,
-                self.preprocessing == "moses",
-                self.lower,
-            )
-            for language in self.languages
+            Tokenizer(self.subwords, model, language, self.preprocessing == "moses", self.lower)
+            for model, language in zip(models, self.languages, strict=True)
         )
         return source, target
 
     def check_vocabulary(self, words: Collection[str]) -> None:
-        """Refuse the words of a dictionary to which the subword model does not belong."""
+        """Refuse the words of a dictionary to which no subword model belongs."""
         files = f"{self.data or self.folder} and {self.subword_model}"
-        check_vocabulary(self.tokenizers[0].subwords, words, files)
+        check_vocabulary([tokenizer.subwords for tokenizer in self.tokenizers], words, files)
 
     def write(self) -> None:
         """Write ``model.json`` into the folder, which must hold all files that it names."""
@@ -95,6 +91,8 @@ class ModelDescription:
             "data": relative(self.data),
             "subwords": {"kind": self.subwords, "model": relative(self.subword_model)},
         }
+        if self.target_subword_model is not None:
+            values["subwords"]["target_model"] = relative(self.target_subword_model)
         content = {name: values[name] for name in _ModelJson.model_fields}
         with atomic_file(self.folder / MODEL_JSON) as file:
             file.write(json.dumps(content, indent=1) + "\n")
@@ -124,6 +122,7 @@ Length = Annotated[int, Field(ge=1, le=1_000_000)]
 class _Subwords(BaseModel, strict=True):
     kind: Literal["sentencepiece", "subword_nmt", "none"] = "none"
     model: FileName | None = None
+    target_model: FileName | None = None
 
 
 class _ModelJson(BaseModel, strict=True):
@@ -159,6 +158,7 @@ def read_model_json(folder: Path) -> ModelDescription:
         ("checkpoint", content.checkpoint, is_fairseq),
         ("data", content.data, is_fairseq),
         ("subwords.model", content.subwords.model, has_subwords),
+        ("subwords.target_model", content.subwords.target_model, False),
     ):
         if name is None and is_needed:
             raise UserError(f"{path}: {key} must name a file of the folder; {ADVICE}")
@@ -170,5 +170,6 @@ def read_model_json(folder: Path) -> ModelDescription:
             )
         files.append(folder / name if name else None)
     options = content.model_dump(exclude={"format", "version"})
-    options["checkpoint"], options["data"], options["subword_model"] = files
+    names = ("checkpoint", "data", "subword_model", "target_subword_model")
+    options |= zip(names, files, strict=True)
     return ModelDescription(**options | {"subwords": content.subwords.kind}, folder=folder)

@@ -91,8 +91,8 @@ def test_a_missing_dictionary_is_named(encoder, tmp_path):
     [
         (None, "config.json can't be read: No such file"),
         ("{", "config.json is not valid JSON"),
-        ("[]", "is of the model type None, which is not ours"),
-        ('{"model_type": "bert"}', "is of the model type bert, which is not ours"),
+        ("[]", "is of the model type None, but import hf reads diet_encoder, "),
+        ('{"model_type": "gpt2"}', "is of the model type gpt2, but import hf reads diet_encoder, "),
         ('{"model_type": "diet_encoder", "position_scheme": "odd"}', "--position-scheme must be"),
         ('{"model_type": "diet_encoder", "vocab_size": "x"}', "config.json is not valid"),
         ('{"model_type": "diet_encoder"}', "holds no model.safetensors"),

@@ -251,3 +251,11 @@ MUTANTS: mutants.Table = [
 @mutants.each(MUTANTS)
 def test_a_mutant_is_caught(check, mutant, case):
     mutants.assert_caught(check, mutant, case)
+
+
+@pytest.mark.parametrize("family", ["roberta", "bert", "electra"])
+def test_every_layer_norm_has_its_epsilon(family):
+    model = tiny.fresh(Case("none", family=family), layer_norm_eps=1e-3)
+    norms = [part for part in model.modules() if isinstance(part, torch.nn.LayerNorm)]
+    assert norms
+    assert {norm.eps for norm in norms} == {1e-3}

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from fairseq import options
 from fairseq.models.transformer import TransformerConfig
 
 from diet_fairseq.errors import UserError
@@ -145,3 +146,20 @@ def test_randomness_of_every_kind_acts_in_training_alone(option):
     assert torch.equal(tiny.logits(model), tiny.logits(model))
     model.train()
     assert not torch.equal(tiny.logits(model), tiny.logits(model))
+
+
+def test_the_output_may_have_a_bias():
+    plain, biased = (tiny.fresh(SINUSOIDAL, decoder_output_bias=on) for on in (False, True))
+    biased.load_state_dict(plain.state_dict(), strict=False)
+    bias = biased.decoder.output_projection.bias
+    close(tiny.logits(biased), tiny.logits(plain) + bias, **TOLERANCE)
+    with pytest.raises(UserError, match=r"--decoder-output-bias can't be combined with --adaptive"):
+        tiny.fresh(SINUSOIDAL, decoder_output_bias=True, **CUTOFF)
+
+
+def test_swish_is_an_activation_of_the_command_line():
+    words = ["data", "--arch", "transformer_none", "--activation-fn", "swish"]
+    args = options.parse_args_and_arch(options.get_training_parser(), words)
+    layer = tiny.fresh(SINUSOIDAL, activation_fn=args.activation_fn).encoder.layers[0]
+    x = torch.linspace(-3, 3, 7)
+    close(layer.activation_fn(x), x * x.sigmoid())

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from jsonschema import validate  # type: ignore[import-untyped]
 
+from tests.support import originals
 from tests.support.pages import (
     MARKDOWN,
     ROOT,
@@ -31,7 +32,8 @@ OTHER_POSITIONS = "Start from another model"
 OWN_SCHEME = "A new scheme is one file"
 #: pages whose blocks run with the files of docs/training.md
 PAGES = (USING, "docs/schemes.md", "docs/look.md", "docs/design.md")
-WALKS = ("README.md", "docs/quickstart.md", "docs/training.md", GUIDE)
+FROM_ELSEWHERE = "docs/hugging-face.md"
+WALKS = ("README.md", "docs/quickstart.md", "docs/training.md", GUIDE, FROM_ELSEWHERE)
 SMALLER = {"--max-tokens 4096": "--max-tokens 400", "--max-update 5000": "--max-update 6"}
 SMALLER_CONFIG = "vocabulary: 100\nbatch: 400\nwarmup: 4\n"
 #: a stock model of the size `_tiny`
@@ -106,6 +108,26 @@ def test_from_a_fairseq_checkpoint_to_other_positions(folder):
     assert "loading pretrained model from stock.pt" in swapped
     assert len((folder / "rope.out").read_text().splitlines()) == 12
     assert len(re.findall(r"^H-", generated, re.MULTILINE)) == 12
+
+
+@pytest.mark.slow
+def test_from_an_opus_mt_folder_to_other_positions_and_back(tmp_path):
+    originals.marian(tmp_path / "opus-mt-en-de", updates=100, d_model=32)
+    for part, count in (("test", 20), ("train", 60), ("valid", 20)):
+        for language, lines in zip(
+            ("en", "de"),
+            zip(*originals.sentence_pairs(count, seed=count), strict=True),
+            strict=True,
+        ):
+            write(tmp_path / f"{part}.{language}", list(lines))
+    blocks = marked_blocks(text_of(FROM_ELSEWHERE), SMALLER)
+    imported, same, *_, swapped, exported = run_blocks(blocks, tmp_path)
+    assert "to train on: --arch transformer_learned --finetune-from-model imported/m" in imported
+    assert "20 of 20 translations are the same" in same
+    assert "loading pretrained model from imported/model.pt" in swapped
+    assert "DietForConditionalGeneration" in exported
+    for name in ("rope", "diet_rel"):
+        assert len((tmp_path / f"{name}.out").read_text().splitlines()) == 20
 
 
 @pytest.mark.slow

@@ -61,10 +61,10 @@ def test_words_stay_whole_where_a_long_line_is_split(tokenizer):
 
 def test_a_vocabulary_of_another_subword_model_is_refused(tokenizer):
     tokens = {token for line in LINES[:200] for token in tokenizer.encode(line)}
-    check_vocabulary(tokenizer.subwords, [*tokens, "<unk>", "madeupword0000", "漢"], "these")
+    check_vocabulary([tokenizer.subwords], [*tokens, "<unk>", "madeupword0000", "漢"], "these")
     foreign = [token.strip("▁@") + "qq" for token in tokens]
     with pytest.raises(UserError, match=r"^these don't belong together: \d+ of \d+ subwords of "):
-        check_vocabulary(tokenizer.subwords, foreign, "these")
+        check_vocabulary([tokenizer.subwords], foreign, "these")
 
 
 @pytest.mark.parametrize("kind", SUBWORD_FILES)

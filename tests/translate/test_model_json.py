@@ -2,11 +2,13 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
 from diet_fairseq.errors import UserError
 from diet_fairseq.translate.model_json import ModelDescription, read_model_json
+from tests.support.texts import learn_subwords
 
 GIVEN = {
     "format": "diet_fairseq model",
@@ -56,6 +58,27 @@ def test_a_description_is_read_as_written_and_its_folder_can_move(folder, tmp_pa
     assert read_model_json(folder) == description
     moved = folder.rename(tmp_path_factory.mktemp("elsewhere") / "moved")
     assert read_model_json(moved).checkpoint == moved / "model.pt"
+
+
+def test_the_target_may_have_a_subword_model_of_its_own(tmp_path):
+    paths = [tmp_path / name for name in ("source.model", "target.model")]
+    for path, text in zip(paths, (["a house", "a tree"], ["ein Haus", "ein Baum"]), strict=True):
+        learn_subwords(path, "sentencepiece", text * 9, 30)
+    ModelDescription(
+        "ctranslate2", "en", "de", tmp_path, None, None, "sentencepiece", *paths
+    ).write()
+    description = read_model_json(tmp_path)
+    assert description.target_subword_model == paths[1]
+    words = {piece for tokenizer, line in zip(description.tokenizers, ("a house", "ein Haus"),
+                                              strict=True)
+             for piece in tokenizer.encode(line)}  # fmt: skip
+    description.check_vocabulary(words)
+    with pytest.raises(UserError, match="don't belong together"):
+        replace(description, target_subword_model=None).check_vocabulary(words)
+    shared = json.loads((tmp_path / "model.json").read_text())["subwords"] | {"target_model": "no"}
+    missing = GIVEN | {"engine": "ctranslate2", "subwords": shared}
+    del missing["checkpoint"], missing["data"]
+    assert "subwords.target_model names FOLDER/no, which is not" in refusal(tmp_path, missing)
 
 
 def test_an_exported_model_has_fewer_keys_and_others_are_ignored(folder):

@@ -17,6 +17,7 @@ ACTIVATIONS = {
     "gelu_accurate": common_spec.Activation.GELUTanh,
     "gelu_fast": common_spec.Activation.GELUTanh,
     "tanh": common_spec.Activation.Tanh,
+    "swish": common_spec.Activation.SWISH,
 }
 #: names of the parameters that the specification holds
 PARAMETERS = re.compile(

@@ -10,7 +10,7 @@ from fairseq.modules import LearnedPositionalEmbedding, SinusoidalPositionalEmbe
 
 from ...config import PositionConfig
 from ...errors import UserError
-from ...models.adapters import PositionalEncoder
+from ...models.adapters import PositionalEncoder, layer_norm_eps
 from ...positions.gain import ScoreParameters
 from ...positions.segments import SegmentScores
 from ..configuration import SIZES, DietEncoderConfig, DietTransformerConfig
@@ -24,6 +24,7 @@ ACTIVATIONS = {
     "gelu_accurate": "gelu_new",
     "tanh": "tanh",
     "linear": "linear",
+    "swish": "silu",
 }
 
 
@@ -43,6 +44,7 @@ def transformer_config(model: Any) -> DietTransformerConfig:
         max_target_positions=cfg.max_target_positions,
         share_all_embeddings=shares_all,
         share_decoder_input_output_embed=shares_output,
+        decoder_output_bias=getattr(decoder.output_projection, "bias", None) is not None,
         tie_word_embeddings=shares_all or shares_output,
         decoder_start_token_id=decoder.dictionary.eos(),
     )
@@ -85,7 +87,7 @@ def arguments(config: Any) -> Namespace:
     }
     if config.is_encoder_decoder:
         same += ["max_source_positions", "max_target_positions"]
-        same += ["share_all_embeddings", "share_decoder_input_output_embed"]
+        same += ["share_all_embeddings", "share_decoder_input_output_embed", "decoder_output_bias"]
         options["no_decoder_final_norm"] = not config.decoder_final_norm
     else:
         same.append("pooler_dropout")
@@ -95,6 +97,7 @@ def arguments(config: Any) -> Namespace:
         options |= {
             "max_positions": config.max_source_positions,
             "tokens_per_sample": config.max_source_positions,
+            "layer_norm_eps": config.layer_norm_eps,
             "pooler_activation_fn": names[config.pooler_activation_fn],
             "untie_weights_roberta": not config.tie_word_embeddings,
         }
@@ -176,6 +179,7 @@ def common_options(stack: Any) -> dict[str, Any]:
     return {
         "activation_fn": activation(cfg.activation_fn),
         "layernorm_embedding": stack.layernorm_embedding is not None,
+        "layer_norm_eps": layer_norm_eps(cfg),
         "scale_embedding": not cfg.no_scale_embedding,
         "dropout": float(cfg.dropout),
         "attention_dropout": float(cfg.attention_dropout),

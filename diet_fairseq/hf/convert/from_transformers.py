@@ -8,13 +8,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from fairseq import options
 from fairseq.data import Dictionary
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
-from omegaconf import OmegaConf
+from fairseq.models import ARCH_MODEL_REGISTRY
 from pydantic import BaseModel
-from safetensors.torch import load_file
 
 from ...checkpoints.configuration import no_larger_than
 from ...checkpoints.plain import quoted, reason, shown
@@ -27,16 +23,18 @@ from ...files import (
     read_json_object,
     refuse_existing,
 )
-from ...patches import saving
 from ...translate.model_files import TEXT_OPTIONS_JSON, TextOptions
 from ...translate.model_json import MODEL_JSON, Language, read_model_json
 from ..configuration import DietEncoderConfig, DietTransformerConfig
 from ..tokenizer import FILES
+from .checkpoint import MODEL, complete, read_tensors, write_checkpoint
 from .configuration import arguments
+from .original import FAMILIES, import_original
 from .parameters import load
 
-#: the checkpoint in the folder that is written
-MODEL = "model.pt"
+#: our configurations by their ``model_type``
+OURS = {kind.model_type: kind for kind in (DietEncoderConfig, DietTransformerConfig)}
+ADVICE = "give another folder of `diet-fairseq export hf` or save_pretrained"
 
 
 class NewToken(BaseModel, strict=True):
@@ -56,6 +54,11 @@ class TokenizerConfig(BaseModel, strict=True):
 
 def run(args: Namespace) -> None:
     refuse_existing(args.out)
+    kind = model_type(args.folder)
+    if kind in FAMILIES:
+        with atomic_folder(args.out) as out:
+            import_original(kind, args.folder, out, args.out)
+        return
     config = configuration(args.folder)
     with atomic_folder(args.out) as out:
         missing_names, unused_names = write(args.folder, out, config, args.out)
@@ -66,37 +69,34 @@ def run(args: Namespace) -> None:
     print(f"{args.out / MODEL}: for fairseq, with --user-dir diet_fairseq and the data {args.out}")
 
 
+def model_type(folder: Path) -> str:
+    """The ``model_type`` of the folder's configuration.
+
+    Raises:
+        UserError: no model of this type can be imported
+    """
+    path = folder / "config.json"
+    values = read_json(path, advice=ADVICE)
+    kind = str(values.get("model_type") if isinstance(values, dict) else None)
+    known = (*OURS, *FAMILIES)
+    if kind not in known:
+        raise UserError(
+            f"{path} is of the model type {shown(kind)}, but import hf reads {', '.join(known)}: "
+            f"{ADVICE}"
+        )
+    return kind
+
+
 def configuration(folder: Path) -> Any:
     """The configuration of one of our models; no code of the folder is run."""
     path = folder / "config.json"
-    kinds = {kind.model_type: kind for kind in (DietEncoderConfig, DietTransformerConfig)}
-    advice = "give one that `diet-fairseq export hf` wrote, or save_pretrained after it"
-    values = read_json(path, advice=advice)
-    kind = str(values.get("model_type") if isinstance(values, dict) else None)
-    if kind not in kinds:
-        raise UserError(f"{path} is of the model type {shown(kind)}, which is not ours: {advice}")
+    values = read_json(path, advice=ADVICE)
     with as_user_error(
-        lambda error: f"{path} is not valid ({' '.join(str(error).split())}): {advice}"
+        lambda error: f"{path} is not valid ({' '.join(str(error).split())}): {ADVICE}"
     ):
-        config = kinds[kind](**values)
+        config = OURS[values["model_type"]](**values)
         config.stack("encoder").attention_shape()  # checks the options of positions
     return config
-
-
-def weights(folder: Path) -> dict[str, Any]:
-    """All tensors of the folder's safetensors."""
-    files = sorted(folder.glob("model*.safetensors"))
-    if not files:
-        raise UserError(
-            f"{folder} holds no model.safetensors: save the model with save_pretrained, which "
-            "writes it (files in pickle's format are not read)"
-        )
-    for file in files:
-        check_regular(file)
-    with as_user_error(
-        lambda error: f"{folder}'s weights are cut off or damaged ({error}): give another"
-    ):
-        return {name: tensor for file in files for name, tensor in load_file(file).items()}
 
 
 def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], list[str]]:
@@ -108,7 +108,7 @@ def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], 
     Returns:
         names of parameters that are missing in the folder, and of those that are not read
     """
-    tensors = weights(folder)
+    tensors = read_tensors(folder)
     args = arguments(config)
     args.nsp = "nsp_head.weight" in tensors
     texts = TokenizerConfig()
@@ -121,7 +121,7 @@ def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], 
         args.target_lang = texts.target_lang or "target"
     new_tokens = {number: token.content for number, token in texts.added_tokens_decoder.items()}
     source, target = write_dictionaries(folder, out, config, args, new_tokens)
-    args = complete(args, data, config)
+    args = complete(args, data, "translation" if config.is_encoder_decoder else "masked_lm")
     task: Any = SimpleNamespace(
         source_dictionary=source, target_dictionary=target, max_positions=lambda: None
     )
@@ -135,18 +135,7 @@ def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], 
     body = "" if config.is_encoder_decoder else "encoder.sentence_encoder."
     if required := next((name for name in missing_names if name.startswith(body)), None):
         raise UserError(f"{folder}'s weights lack {required}: give one that was saved whole")
-    cfg = convert_namespace_to_omegaconf(args)
-    history: dict[str, Any] = {"criterion_name": "", "optimizer_name": ""}
-    history |= {"lr_scheduler_state": {}, "num_updates": 0}
-    checkpoint = {
-        "args": None,
-        "cfg": OmegaConf.to_container(cfg, resolve=True, enum_to_str=True),
-        "model": model.state_dict(),
-        "optimizer_history": [history],
-        "task_state": {},
-        "extra_state": {"epoch": 1, "train_iterator": {"epoch": 1, "iterations_in_epoch": 0}},
-    }
-    saving.save(checkpoint, str(out / MODEL))
+    write_checkpoint(out / MODEL, args, model.state_dict())
     if not config.is_encoder_decoder:
         text = TextOptions(lower=texts.do_lower_case or False, language=texts.source_lang or "en")
         (out / TEXT_OPTIONS_JSON).write_text(
@@ -154,10 +143,12 @@ def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], 
         )
     elif (folder / MODEL_JSON).is_file():
         description = read_model_json(folder)
-        subwords = description.subword_model and out / description.subword_model.name
+        models: dict[str, Any] = {
+            name: (model := getattr(description, name)) and out / model.name
+            for name in ("subword_model", "target_subword_model")
+        }
         replace(
-            description, engine="fairseq", folder=out, checkpoint=out / MODEL, data=out,
-            subword_model=subwords,
+            description, engine="fairseq", folder=out, checkpoint=out / MODEL, data=out, **models
         ).write()  # fmt: skip
     return missing_names, unused_names
 
@@ -235,13 +226,3 @@ def add_symbols(
         dictionary.add_symbol(symbol)
         symbols.append(symbol)
     return symbols
-
-
-def complete(args: Namespace, data: Path, config: Any) -> Namespace:
-    """All options of fairseq-train: its defaults, replaced by ``args``."""
-    task = "translation" if config.is_encoder_decoder else "masked_lm"
-    words = [str(data), "--task", task, "--arch", args.arch]
-    full = options.parse_args_and_arch(options.get_training_parser(default_task=task), words)
-    ARCH_CONFIG_REGISTRY[args.arch](args)  # adds the options that follow from sizes
-    vars(full).update(vars(args))
-    return full

@@ -114,6 +114,9 @@ def write_tokenizer(folder: Path, loaded: LoadedModel, config: Any) -> None:
         vocab_file=files[0],
         target_vocab_file=None if target == source else files[-1],
         **{kind: str(description.subword_model)},
+        target_sentencepiece_file=(
+            description.target_subword_model and str(description.target_subword_model)
+        ),
         moses=description.preprocessing == "moses",
         do_lower_case=description.lower,
         source_lang=description.languages[0],

@@ -1,0 +1,70 @@
+"""BERT: ``BertForPreTraining``, or without the next-sentence head ``BertForMaskedLM``."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from ...files import open_text
+from .family import MASK, Vocabulary, read_pieces
+from .masked_lm import MaskedLM
+
+#: fairseq's symbols -> BERT's
+SPECIAL_TOKENS = {"<s>": "[CLS]", "<pad>": "[PAD]", "</s>": "[SEP]", "<unk>": "[UNK]",
+                  MASK: "[MASK]"}  # fmt: skip
+NSP = "cls.seq_relationship.weight"
+
+
+class Bert(MaskedLM):
+    """Segments at the input, a pooler, and classes of next sentences in the other order."""
+
+    model_class = "BertForPreTraining"
+    allowed: ClassVar = MaskedLM.allowed | {
+        "hidden_act": ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "tanh"),
+    }
+    names: ClassVar = MaskedLM.names | {
+        r"bert\.pooler\.dense\.(.*)": r"pooler.\1",
+        r"cls\.seq_relationship\.(.*)": r"nsp_head.\1",
+    }
+    optional = r"bert\.pooler\..*|cls\.seq_relationship\..*"
+    heads = r"cls\.seq_relationship\..*"
+    first_row = 0
+    options: ClassVar = {"arch": "bert_learned", "segment_scheme": "input"}
+
+    def arguments(self, config: Any, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+        options = super().arguments(config, tensors)
+        return options | {"num_segments": config.type_vocab_size, "nsp": NSP in tensors}
+
+    def vocabularies(self, folder: Path, config: Any) -> list[Vocabulary]:
+        return [Vocabulary.from_tokens(read_words(folder), config.vocab_size, SPECIAL_TOKENS)]
+
+    def convert(
+        self, tensors: Mapping[str, Tensor], vocabularies: list[Vocabulary], config: Any
+    ) -> dict[str, Tensor]:
+        state = super().convert(tensors, vocabularies, config)
+        for name in ("nsp_head.weight", "nsp_head.bias"):
+            if name in state:
+                state[name] = state[name].flip(0)
+        return state
+
+    def write_text(self, folder: Path, out: Path) -> None:
+        """Write the file of ``--bpe bert --bpe-vocab-file``."""
+        tokens = sorted((number, token) for token, number in read_words(folder).items())
+        (out / "vocab.txt").write_text("".join(f"{t}\n" for _, t in tokens), encoding="utf-8")
+
+    def outputs(self, out: Any) -> Tensor:
+        logits: Tensor = out.prediction_logits
+        return logits
+
+
+def read_words(folder: Path) -> dict[str, int]:
+    """The ids of the words and their parts in ``vocab.txt``, or in ``tokenizer.json``."""
+    path = folder / "vocab.txt"
+    if not path.exists():
+        return read_pieces(folder)
+    with open_text(path, newline="\n") as file:
+        return {line.rstrip("\r\n"): number for number, line in enumerate(file)}
+
+
+FAMILY = Bert()

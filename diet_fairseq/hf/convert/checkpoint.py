@@ -1,0 +1,80 @@
+"""The two ends of an import: a folder's tensors, and the checkpoint that fairseq loads."""
+
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+from fairseq import options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models import ARCH_CONFIG_REGISTRY
+from omegaconf import OmegaConf
+from safetensors.torch import load_file
+from torch import Tensor
+
+from ...checkpoints.file import load
+from ...checkpoints.plain import shown
+from ...errors import UserError, as_user_error
+from ...files import check_regular
+from ...patches import saving
+
+#: the checkpoint in the folder that is written
+MODEL = "model.pt"
+
+
+def read_tensors(folder: Path, reads_bin: bool = False) -> dict[str, Tensor]:
+    """All tensors of the folder's safetensors.
+
+    Args:
+        reads_bin: whether ``pytorch_model*.bin`` is read, as data, where there are no safetensors
+
+    Raises:
+        UserError: there are none, or a file is damaged, or holds anything else
+    """
+    if files := sorted(folder.glob("model*.safetensors")):
+        for file in files:
+            check_regular(file)
+        with as_user_error(
+            lambda error: f"{folder}'s weights are cut off or damaged ({error}): give another"
+        ):
+            return {name: tensor for file in files for name, tensor in load_file(file).items()}
+    files = sorted(folder.glob("pytorch_model*.bin")) if reads_bin else []
+    if not files:
+        raise UserError(
+            f"{folder} holds no model.safetensors: save the model with save_pretrained, which "
+            "writes it (files in pickle's format are not read)"
+        )
+    tensors: dict[str, Tensor] = {}
+    for file in files:
+        content = load(file, "cpu")
+        for name, tensor in content.items() if isinstance(content, dict) else ((None, None),):
+            if not (isinstance(name, str) and isinstance(tensor, Tensor)):
+                raise UserError(
+                    f"{file} is refused: {shown(str(name))} is not a tensor; give another folder"
+                )
+            tensors[name] = tensor
+    return tensors
+
+
+def complete(args: Namespace, data: Path, task: str) -> Namespace:
+    """All options of fairseq-train: its defaults, replaced by ``args``."""
+    words = [str(data), "--task", task, "--arch", args.arch]
+    full = options.parse_args_and_arch(options.get_training_parser(default_task=task), words)
+    ARCH_CONFIG_REGISTRY[args.arch](args)  # adds the options that follow from sizes
+    vars(full).update(vars(args))
+    return full
+
+
+def write_checkpoint(path: Path, args: Namespace, state: dict[str, Tensor]) -> None:
+    """Write a checkpoint of no updates, as fairseq-train writes its own."""
+    cfg = convert_namespace_to_omegaconf(args)
+    history: dict[str, Any] = {"criterion_name": "", "optimizer_name": ""}
+    history |= {"lr_scheduler_state": {}, "num_updates": 0}
+    checkpoint = {
+        "args": None,
+        "cfg": OmegaConf.to_container(cfg, resolve=True, enum_to_str=True),
+        "model": state,
+        "optimizer_history": [history],
+        "task_state": {},
+        "extra_state": {"epoch": 1, "train_iterator": {"epoch": 1, "iterations_in_epoch": 0}},
+    }
+    saving.save(checkpoint, str(path))

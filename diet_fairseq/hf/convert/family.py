@@ -1,0 +1,218 @@
+"""What `import hf` knows about a class of transformers: options, names, vocabulary, text files."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from pydantic import BaseModel, StrictInt
+from torch import Tensor
+
+from ...errors import UserError, one_line
+from ...files import MAX_VOCABULARY_BYTES, read_json, read_json_object, validate
+from ...text.subwords import SentencePiece
+from .configuration import ACTIVATIONS
+
+ADVICE = "give another folder"
+#: names of activations: transformers' -> fairseq's
+FAIRSEQ_ACTIVATIONS = {target: name for name, target in ACTIVATIONS.items() if name != "gelu_fast"}
+FAIRSEQ_ACTIVATIONS |= {"swish": "swish", "gelu_pytorch_tanh": "gelu_accurate"}
+#: the first symbols of fairseq's dictionaries
+SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
+MASK = "<mask>"
+#: the SentencePiece model of M2M-100, NLLB, mBART and XLM-R
+PIECES = "sentencepiece.bpe.model"
+
+
+class Vocabulary(NamedTuple):
+    """A fairseq dictionary of a vocabulary in transformers.
+
+    Attributes:
+        symbols: the symbols in fairseq's order
+        ids: their ids in transformers; -1: the vocabulary there lacks the symbol
+    """
+
+    symbols: list[str]
+    ids: list[int]
+
+    @classmethod
+    def from_tokens(cls, tokens: Mapping[str, int], size: int, special: Mapping[str, str]) -> Any:
+        """The dictionary of a vocabulary of ``size`` ids, in their order after the special ones.
+
+        Ids without a token, and tokens that fairseq can't hold, get names as by fairseq.
+
+        Args:
+            tokens: the ids of tokens
+            special: `SPECIAL` and perhaps ``<mask>``, which is last -> the token that it stands for
+
+        Raises:
+            UserError: an id is not from 0 to ``size`` - 1, or belongs to two tokens; or a special
+                token other than ``<s>`` is missing
+        """
+        names: dict[int, str] = {}
+        for token, number in tokens.items():
+            if not 0 <= number < size or number in names:
+                raise UserError(
+                    f"the vocabulary's token {one_line(token)!r} has the id {number}, but ids must "
+                    f"differ and be below vocab_size, {size}: {ADVICE}"
+                )
+            names[number] = token
+        if missing := [
+            symbol for symbol in SPECIAL[1:] if special.get(symbol, symbol) not in tokens
+        ]:
+            token = special.get(missing[0], missing[0])
+            raise UserError(f"the vocabulary lacks the token {token}: {ADVICE}")
+        first = {symbol: tokens.get(special.get(symbol, symbol), -1) for symbol in SPECIAL}
+        last = {MASK: tokens[special[MASK]]} if special.get(MASK) in tokens else {}
+        taken = {*first.values(), *last.values()}
+        others: dict[str, int] = {}
+        for number in range(size):
+            if number in taken:
+                continue
+            token = names.get(number, "")
+            if token.split() != [token] or token in SPECIAL or token in last:
+                token = f"madeupword{number:04}"
+            others[token] = number
+        ids = first | others | last
+        return cls(list(ids), list(ids.values()))
+
+    def write(self, path: Path, without_mask: bool = False) -> None:
+        """Write fairseq's file; tasks for masked language modelling add ``<mask>`` themselves."""
+        words = self.symbols[len(SPECIAL) :]
+        if without_mask:
+            words = [symbol for symbol in words if symbol != MASK]
+        path.write_text("".join(f"{word} 1\n" for word in words), encoding="utf-8")
+
+    def rows(self, tensor: Tensor, missing: float = 0.0) -> Tensor:
+        """(V, ..) in transformers' order -> (V', ..) in fairseq's."""
+        ids = torch.tensor(self.ids)
+        rows = tensor[ids.clamp(min=0)]
+        rows[ids < 0] = missing
+        return rows
+
+
+class Family:
+    """A class of transformers, as a subclass describes it.
+
+    Attributes:
+        model_class: the name of the class whose outputs are compared
+        allowed: option of the configuration -> the values that fairseq's model has
+        names: patterns of parameter names in transformers -> names in fairseq; the first match
+            counts, and None leaves a parameter out
+        optional: a pattern of the parameters that a folder may lack
+        heads: a pattern of those that are then left out
+    """
+
+    model_class: ClassVar[str]
+    allowed: ClassVar[dict[str, tuple[Any, ...]]] = {}
+    names: ClassVar[dict[str, str | None]]
+    optional: ClassVar[str] = r"(?!)"
+    heads: ClassVar[str] = r"(?!)"
+
+    def check(self, config: Mapping[str, Any]) -> None:
+        """Refuse a configuration with a value that fairseq's model can't have.
+
+        Raises:
+            UserError: names the option, its value, and the possible ones
+        """
+        for name, values in self.allowed.items():
+            if name in config and config[name] not in values:
+                text = " or ".join(map(str, values))
+                raise UserError(
+                    f"config.json has {name} {one_line(str(config[name]))}, but fairseq's model "
+                    f"has {text}: this folder can't be imported"
+                )
+
+    def arguments(self, config: Any, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+        """fairseq's options, ``arch`` among them, for a folder with these parameters."""
+        raise NotImplementedError
+
+    def vocabularies(self, folder: Path, config: Any) -> list[Vocabulary]:
+        """The dictionaries of source and target, or that of an encoder."""
+        raise NotImplementedError
+
+    def convert(
+        self, tensors: Mapping[str, Tensor], vocabularies: list[Vocabulary], config: Any
+    ) -> dict[str, Tensor]:
+        """The parameters of fairseq's model from those in transformers."""
+        raise NotImplementedError
+
+    def difference(
+        self, model: Any, reference: Any, vocabularies: list[Vocabulary]
+    ) -> tuple[float, float]:
+        """Compare fairseq's model with that of transformers on random sentences.
+
+        Returns:
+            the largest difference of their outputs, and the largest output
+        """
+        raise NotImplementedError
+
+    def renamed(self, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+        """The tensors with fairseq's names."""
+        for name, tensor in tensors.items():
+            for pattern, new in self.names.items():
+                if match := re.fullmatch(pattern, name):
+                    if new is not None:
+                        yield match.expand(new), tensor
+                    break
+            else:
+                yield name, tensor  # which fairseq's model refuses
+
+
+def activation(config: Any, name: str) -> str:
+    """fairseq's name of the activation that an option names."""
+    value = getattr(config, name)
+    if value not in FAIRSEQ_ACTIVATIONS:
+        raise UserError(
+            f"config.json has {name} {one_line(str(value))}, but fairseq's model has "
+            f"{' or '.join(FAIRSEQ_ACTIVATIONS)}: this folder can't be imported"
+        )
+    return FAIRSEQ_ACTIVATIONS[value]
+
+
+def read_tokens(path: Path) -> dict[str, int]:
+    """The ids of the tokens in a ``vocab.json``."""
+    value = read_json(path, MAX_VOCABULARY_BYTES, ADVICE)
+    return validate(value, dict[str, StrictInt], f"{path}: ", ADVICE)
+
+
+class AddedToken(BaseModel):
+    """A token of ``tokenizer.json`` beside its model."""
+
+    id: StrictInt
+    content: str
+
+
+class TokenizerModel(BaseModel):
+    """The vocabulary in ``tokenizer.json``: ids of tokens, or Unigram's pieces with scores."""
+
+    vocab: dict[str, StrictInt] | list[tuple[str, float]]
+
+
+class TokenizerJson(BaseModel):
+    """The content of ``tokenizer.json`` that has ids."""
+
+    model: TokenizerModel
+    added_tokens: list[AddedToken] = []
+
+
+def read_pieces(folder: Path, languages: Sequence[str] = ()) -> dict[str, int]:
+    """The ids of tokens in ``tokenizer.json``, or, without it, of SentencePiece's with an offset.
+
+    SentencePiece's first three pieces are marks, which fairseq has in another order, and four.
+
+    Args:
+        languages: tokens that follow the pieces where there is no ``tokenizer.json``
+    """
+    if not (folder / "tokenizer.json").exists():
+        pieces = SentencePiece(folder / PIECES).model
+        tokens = [pieces.id_to_piece(number) for number in range(3, pieces.get_piece_size())]
+        return {token: n for n, token in enumerate([*SPECIAL, *tokens, *languages, MASK])}
+    content = read_json_object(
+        folder / "tokenizer.json", TokenizerJson, MAX_VOCABULARY_BYTES, ADVICE
+    )
+    vocabulary = content.model.vocab
+    if isinstance(vocabulary, list):
+        vocabulary = {piece: number for number, (piece, _) in enumerate(vocabulary)}
+    return vocabulary | {token.content: token.id for token in content.added_tokens}

@@ -1,0 +1,44 @@
+"""M2M-100 and NLLB-200: ``M2M100ForConditionalGeneration``."""
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+from transformers.models.m2m_100.tokenization_m2m_100 import FAIRSEQ_LANGUAGE_CODES
+from transformers.models.nllb.tokenization_nllb import FAIRSEQ_LANGUAGE_CODES as NLLB_CODES
+
+from ...files import read_json
+from .family import ADVICE, PIECES, Vocabulary, read_pieces, read_tokens
+from .translation import Translation
+
+
+class M2M100(Translation):
+    """fairseq's own model of `translation_multi_simple_epoch`, with its sinusoids."""
+
+    model_class = "M2M100ForConditionalGeneration"
+    options: ClassVar = {
+        "arch": "transformer_sinusoidal",
+        "encoder_normalize_before": True,
+        "decoder_normalize_before": True,
+    }
+
+    def vocabularies(self, folder: Path, config: Any) -> list[Vocabulary]:
+        """NLLB's tokens are in ``tokenizer.json``; M2M-100's languages follow ``vocab.json``."""
+        if (folder / "vocab.json").exists():
+            tokens = read_tokens(folder / "vocab.json")
+            path = folder / "tokenizer_config.json"
+            options = read_json(path, advice=ADVICE) if path.exists() else {}
+            codes = FAIRSEQ_LANGUAGE_CODES[
+                "wmt21" if options.get("language_codes") == "wmt21" else "m2m100"
+            ]
+            languages = (f"__{code}__" for code in codes)
+            tokens |= {token: n for n, token in enumerate(languages, len(tokens))}
+            tokens = {token: n for token, n in tokens.items() if n < config.vocab_size}
+        else:
+            tokens = read_pieces(folder, NLLB_CODES)
+        return [Vocabulary.from_tokens(tokens, config.vocab_size, {})]
+
+    def subword_models(self, folder: Path) -> list[Path]:
+        return [folder / PIECES]
+
+
+FAMILY = M2M100()

@@ -1,0 +1,58 @@
+"""Marian's models, such as OPUS-MT's: ``MarianMTModel``."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from .family import Vocabulary, read_tokens
+from .translation import Translation
+
+
+class Marian(Translation):
+    """Sinusoids from position 0, a bias of the logits, and a decoder that starts with ``<pad>``.
+
+    Marian's sinusoids have other frequencies than fairseq's, so they are rows of a learned table.
+    Its row for the target's position 0 also makes ``</s>``, with which fairseq's decoder starts,
+    into Marian's start token.
+    """
+
+    model_class = "MarianMTModel"
+    allowed: ClassVar = Translation.allowed | {
+        "normalize_before": (False,),
+        "normalize_embedding": (False,),
+        "add_final_layer_norm": (False,),
+        "add_bias_logits": (False,),
+        "static_position_embeddings": (True,),
+    }
+    optional = r"final_logits_bias|.*embed_positions\.weight"
+    options: ClassVar = {"arch": "transformer_learned", "decoder_output_bias": True}
+
+    def vocabularies(self, folder: Path, config: Any) -> list[Vocabulary]:
+        files = [(folder / "vocab.json", config.vocab_size)]
+        if not config.share_encoder_decoder_embeddings:
+            target = folder / "target_vocab.json"
+            files.append((target if target.exists() else files[0][0], config.decoder_vocab_size))
+        return [Vocabulary.from_tokens(read_tokens(file), size, {}) for file, size in files]
+
+    def subword_models(self, folder: Path) -> list[Path]:
+        return [folder / "source.spm", folder / "target.spm"]
+
+    def convert(
+        self, tensors: Mapping[str, Tensor], vocabularies: list[Vocabulary], config: Any
+    ) -> dict[str, Tensor]:
+        state = super().convert(tensors, vocabularies, config)
+        for side in ("encoder", "decoder"):
+            name = f"{side}.embed_positions.weight"
+            unused = state[name].new_zeros(2, config.d_model)  # up to the padding's row
+            state[name] = torch.cat([unused, state[name]])
+        embeddings = tensors["model.decoder.embed_tokens.weight"]
+        start = embeddings[config.decoder_start_token_id] - embeddings[config.eos_token_id]
+        scale = config.d_model**0.5 if config.scale_embedding else 1.0
+        state["decoder.embed_positions.weight"][2] += scale * start
+        return state
+
+
+FAMILY = Marian()

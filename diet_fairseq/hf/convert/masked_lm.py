@@ -1,0 +1,135 @@
+"""What `import hf` knows about all masked language models of transformers."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from fairseq.data.data_utils import collate_tokens
+from torch import Tensor
+
+from .family import Family, Vocabulary, activation
+
+BODY = "encoder.sentence_encoder."
+HEAD = "encoder.lm_head."
+
+
+class MaskedLM(Family):
+    """An encoder with BERT's names, and the rows that an encoder's positions have in fairseq.
+
+    Attributes:
+        first_row: the row of position 0 in the table of transformers
+    """
+
+    first_row: ClassVar[int]
+    options: ClassVar[dict[str, Any]]
+    allowed: ClassVar = {
+        "is_decoder": (False,),
+        "add_cross_attention": (False,),
+        "position_embedding_type": ("absolute",),
+        "hidden_act": ("gelu",),
+    }
+    names: ClassVar = {
+        r"\w+\.embeddings\.word_embeddings\.(.*)": rf"{BODY}embed_tokens.\1",
+        r"\w+\.embeddings\.position_embeddings\.(.*)": rf"{BODY}embed_positions.\1",
+        r"\w+\.embeddings\.token_type_embeddings\.(.*)": rf"{BODY}embed_segments.\1",
+        r"\w+\.embeddings\.LayerNorm\.(.*)": rf"{BODY}layernorm_embedding.\1",
+        r"\w+\.encoder\.layer\.(\d+)\.attention\.self\.([qkv])\w+\.(.*)": (
+            rf"{BODY}layers.\1.self_attn.\2_proj.\3"
+        ),
+        r"\w+\.encoder\.layer\.(\d+)\.attention\.output\.dense\.(.*)": (
+            rf"{BODY}layers.\1.self_attn.out_proj.\2"
+        ),
+        r"\w+\.encoder\.layer\.(\d+)\.attention\.output\.LayerNorm\.(.*)": (
+            rf"{BODY}layers.\1.self_attn_layer_norm.\2"
+        ),
+        r"\w+\.encoder\.layer\.(\d+)\.intermediate\.dense\.(.*)": rf"{BODY}layers.\1.fc1.\2",
+        r"\w+\.encoder\.layer\.(\d+)\.output\.dense\.(.*)": rf"{BODY}layers.\1.fc2.\2",
+        r"\w+\.encoder\.layer\.(\d+)\.output\.LayerNorm\.(.*)": (
+            rf"{BODY}layers.\1.final_layer_norm.\2"
+        ),
+        r"(?:lm_head|cls\.predictions)\.decoder\.weight": f"{HEAD}weight",
+        r"(?:lm_head|cls\.predictions)\.decoder\.bias": f"{HEAD}bias",
+        r"(?:lm_head|cls\.predictions)\.bias": None,  # is not read, if it differs
+        r"(?:lm_head|cls\.predictions\.transform)\.dense\.(.*)": rf"{HEAD}dense.\1",
+        r"(?:lm_head\.layer_norm|cls\.predictions\.transform\.LayerNorm)\.(.*)": (
+            rf"{HEAD}layer_norm.\1"
+        ),
+    }
+
+    def arguments(self, config: Any, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+        positions = config.max_position_embeddings - self.first_row
+        return {
+            **self.options,
+            "encoder_layers": config.num_hidden_layers,
+            "encoder_embed_dim": config.hidden_size,
+            "encoder_ffn_embed_dim": config.intermediate_size,
+            "encoder_attention_heads": config.num_attention_heads,
+            "activation_fn": activation(config, "hidden_act"),
+            "dropout": config.hidden_dropout_prob,
+            "attention_dropout": config.attention_probs_dropout_prob,
+            "layer_norm_eps": config.layer_norm_eps,
+            "max_positions": positions,
+            "tokens_per_sample": positions,
+            "untie_weights_roberta": not config.tie_word_embeddings,
+        }
+
+    def convert(
+        self, tensors: Mapping[str, Tensor], vocabularies: list[Vocabulary], config: Any
+    ) -> dict[str, Tensor]:
+        state = dict(self.renamed(tensors))
+        for name in (f"{BODY}embed_tokens.weight", f"{HEAD}weight", f"{HEAD}bias"):
+            state[name] = vocabularies[0].rows(state[name])
+        table = state[f"{BODY}embed_positions.weight"][self.first_row :]
+        unused = table.new_zeros(2, config.hidden_size)  # up to the padding's row
+        state[f"{BODY}embed_positions.weight"] = torch.cat([unused, table])
+        return state
+
+    def write_text(self, folder: Path, out: Path) -> None:
+        """Write the files that fairseq's own encoders of text need."""
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def difference(
+        self, model: Any, reference: Any, vocabularies: list[Vocabulary]
+    ) -> tuple[float, float]:
+        """As in `Family`, of logits.
+
+        transformers reads random sentences with padding on the right, fairseq with padding on
+        either side: BERT in transformers numbers the positions from the padding on.
+        """
+        [vocabulary], dictionary = vocabularies, model.encoder.dictionary
+        pad, ids = dictionary.pad(), torch.tensor(vocabulary.ids)
+        longest = min(model.max_positions(), 24)
+        draw = torch.Generator().manual_seed(1)
+        sentences = [
+            torch.randint(dictionary.nspecial, len(ids), (length,), generator=draw)
+            for length in (longest, max(1, longest // 2), 1)
+        ]
+        kinds = getattr(reference.config, "type_vocab_size", 1)
+        segments = [torch.randint(kinds, (len(s),), generator=draw).sort()[0] for s in sentences]
+        results = []
+        for left_pad in (False, True):
+            tokens = collate_tokens(sentences, pad, left_pad=left_pad)  # (B, T)
+            types = collate_tokens(segments, 0, left_pad=left_pad)
+            options = {"segments": types} if kinds > 1 else {}
+            logits, extra = model(tokens, **options)
+            results.append((logits[tokens.ne(pad)], extra.get("nsp_logits")))
+            if not left_pad:
+                out = reference(
+                    input_ids=ids[tokens],
+                    attention_mask=tokens.ne(pad).long(),
+                    token_type_ids=types,
+                )
+                expected = self.outputs(out)[tokens.ne(pad)][:, ids]
+        differences = [float((actual - expected).abs().max()) for actual, _ in results]
+        for _, follows in results:
+            if follows is not None:  # (B, 2)
+                theirs = out.seq_relationship_logits.flip(1)
+                differences.append(float((follows - theirs).abs().max()))
+        return max(differences), float(expected.abs().max())
+
+    def outputs(self, out: Any) -> Tensor:
+        """(B, T, V): the logits in an output of the model in transformers."""
+        logits: Tensor = out.logits
+        return logits

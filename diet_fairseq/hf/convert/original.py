@@ -1,0 +1,261 @@
+"""``diet-fairseq import hf`` of folders of transformers' own classes, which `Family` describes."""
+
+import re
+from argparse import Namespace
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import transformers
+from fairseq.data import Dictionary
+from fairseq.models import ARCH_MODEL_REGISTRY
+from pydantic import BaseModel
+from torch import Tensor, nn
+
+from ...checkpoints.configuration import no_larger_than
+from ...checkpoints.plain import reason
+from ...errors import UserError, as_user_error
+from ...files import MAX_JSON_BYTES, read_json, read_json_object
+from ...translate.model_files import TEXT_OPTIONS_JSON, TextOptions
+from ...translate.model_json import Language, ModelDescription, read_model_json
+from ..configuration import LARGEST_SIZES
+from .checkpoint import MODEL, complete, read_tensors, write_checkpoint
+from .family import ADVICE, MASK, Family, Vocabulary
+
+#: ``model_type`` -> the module with its `Family`
+FAMILIES = {name: name.replace("-", "_") for name in (
+    "marian", "m2m_100", "mbart", "xlm-roberta", "roberta", "bert"
+)}  # fmt: skip
+#: the file with fairseq-train's options, but for ``--arch``
+OPTIONS = "options.txt"
+#: parts of the names of sizes -> largest values
+LARGEST = {**LARGEST_SIZES, "position_embeddings": 1 << 16, "d_model": 1 << 20}
+#: largest difference of outputs, divided by the largest output if that is above 1
+TOLERANCE = 1e-5
+
+
+class Texts(BaseModel, strict=True):
+    """The languages and the case in ``tokenizer_config.json``."""
+
+    source_lang: Language | None = None
+    target_lang: Language | None = None
+    src_lang: Language | None = None  # of multilingual models
+    tgt_lang: Language | None = None
+    do_lower_case: bool | None = None
+
+
+class Generation(BaseModel, strict=True):
+    """The defaults of ``generate`` that a model.json has, and others that change translations."""
+
+    num_beams: int | None = None
+    length_penalty: float | None = None
+    max_length: int | None = None
+    max_new_tokens: int | None = None
+    no_repeat_ngram_size: int | None = None
+    repetition_penalty: float | None = None
+    encoder_no_repeat_ngram_size: int | None = None
+    min_length: int | None = None
+
+
+#: values of `Generation` that change nothing
+NEUTRAL = {"no_repeat_ngram_size": 0, "repetition_penalty": 1.0, "min_length": 0,
+           "encoder_no_repeat_ngram_size": 0}  # fmt: skip
+
+
+def import_original(kind: str, folder: Path, out: Path, data: Path) -> None:
+    """Write a checkpoint, its dictionaries and its text files to ``out``.
+
+    Args:
+        kind: a key of `FAMILIES`
+        data: the name that ``out`` will have
+
+    Raises:
+        UserError: fairseq's model can't compute what the folder's model computes
+    """
+    family: Family = import_module(f".{FAMILIES[kind]}", __package__).FAMILY
+    config, reference, missing_names = load_reference(family, folder)
+    vocabularies = family.vocabularies(folder, config)
+    for vocabulary in vocabularies:
+        check_special(vocabulary, config, folder)
+    tensors = {
+        name: tensor
+        for name, tensor in reference.state_dict().items()
+        if not (name in missing_names and re.fullmatch(family.heads, name))
+    }
+    options = family.arguments(config, tensors)
+    args = Namespace(**options)
+    translates = bool(config.is_encoder_decoder)
+    if translates:
+        args.source_lang, args.target_lang = languages(folder)
+        names = [f"dict.{args.source_lang}.txt", f"dict.{args.target_lang}.txt"]
+    else:
+        names = ["dict.txt"]
+    dictionaries = []
+    for name, vocabulary in zip(names, [vocabularies[0], vocabularies[-1]], strict=False):
+        vocabulary.write(out / name, without_mask=not translates)
+        dictionary = Dictionary.load(str(out / name))
+        if not translates:
+            dictionary.add_symbol(MASK)
+        dictionaries.append(dictionary)
+    args = complete(args, data, "translation" if translates else "masked_lm")
+    task: Any = SimpleNamespace(
+        source_dictionary=dictionaries[0],
+        target_dictionary=dictionaries[-1],
+        max_positions=lambda: None,
+    )
+    model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task).eval()
+    state = family.convert(tensors, vocabularies, config)
+    load_parameters(model, state, folder)
+    check_same(family, model, reference, vocabularies)
+    write_checkpoint(out / MODEL, args, model.state_dict())
+    if translates:
+        write_model_json(family, folder, out, args)
+    else:
+        write_encoder_text(family, folder, out)
+    if new := [name for name in missing_names if name in tensors]:
+        print(f"not in the folder, so as transformers starts them: {', '.join(new)}")
+    print(f"{data / MODEL}: for fairseq, with --user-dir diet_fairseq and the data {data}")
+    arch = options.pop("arch")
+    (out / OPTIONS).write_text(flags(options) + "\n", encoding="utf-8")
+    print(
+        f"to train on: --arch {arch} --finetune-from-model {data / MODEL} $(cat {data / OPTIONS})"
+    )
+
+
+def load_reference(family: Family, folder: Path) -> tuple[Any, Any, list[str]]:
+    """The folder's configuration and its model in transformers; no code of the folder is run.
+
+    Returns:
+        configuration, model, and the names of optional parameters that the folder lacks
+    """
+    path = folder / "config.json"
+    values = read_json(path, advice=ADVICE)
+    family.check(values)
+    check_sizes(values, path)
+    model_class: Any = getattr(transformers, family.model_class)
+    tensors = read_tensors(folder, reads_bin=True)
+    transformers.logging.disable_progress_bar()
+    with (
+        as_user_error(lambda error: f"{path} describes no model ({reason(error)}): {ADVICE}"),
+        no_larger_than(sum(tensor.nbytes for tensor in tensors.values())),
+    ):
+        config = model_class.config_class(**values)
+        reference, loading = model_class.from_pretrained(
+            None,
+            config=config,
+            state_dict=tensors,
+            dtype=torch.float32,
+            output_loading_info=True,
+        )
+    missing_names = sorted(loading["missing_keys"])
+    if required := [name for name in missing_names if not re.fullmatch(family.optional, name)]:
+        raise UserError(f"{folder}'s weights lack {required[0]}: give one that was saved whole")
+    return config, reference.eval(), missing_names
+
+
+def check_special(vocabulary: Vocabulary, config: Any, folder: Path) -> None:
+    """Refuse a vocabulary that does not belong to the configuration."""
+    ids = dict(zip(vocabulary.symbols, vocabulary.ids, strict=True))
+    for symbol, option in (("<pad>", "pad_token_id"), ("</s>", "eos_token_id")):
+        number = getattr(config, option)
+        if number not in (None, ids[symbol]):
+            raise UserError(
+                f"{folder} has {option} {number} in config.json, but the id {ids[symbol]} in its "
+                f"vocabulary: {ADVICE}"
+            )
+
+
+def check_sizes(values: dict[str, Any], path: Path) -> None:
+    """Refuse unreasonable sizes before memory is allocated."""
+    for name, value in values.items():
+        for part, most in LARGEST.items():
+            if part in name and isinstance(value, int | float) and not 0 <= value <= most:
+                raise UserError(
+                    f"{path}: {name} must be from 0 to {most:,}, but is {value}: {ADVICE}"
+                )
+
+
+def languages(folder: Path) -> tuple[str, str]:
+    """The languages in the folder's ``tokenizer_config.json``, or names for fairseq's files."""
+    path = folder / "tokenizer_config.json"
+    texts = read_json_object(path, Texts, advice=ADVICE) if path.exists() else Texts()
+    source = texts.source_lang or texts.src_lang or "source"
+    target = texts.target_lang or texts.tgt_lang or "target"
+    return (source, target) if source != target else ("source", "target")
+
+
+def load_parameters(model: nn.Module, state: dict[str, Tensor], folder: Path) -> None:
+    """Load fairseq's parameters into its model.
+
+    Raises:
+        UserError: the model has other parameters, or of another shape
+    """
+    names = {name for name in model.state_dict() if not name.endswith("version")}
+    if differing := sorted(names ^ state.keys()):
+        raise UserError(
+            f"{folder} has a model that fairseq's lacks an option for: {differing[0]} is in one of "
+            "them alone; it can't be imported"
+        )
+    with as_user_error(
+        lambda error: f"{folder}'s files don't belong together ({reason(error)}): {ADVICE}"
+    ):
+        nn.Module.load_state_dict(model, state, strict=False)
+
+
+def check_same(family: Family, model: Any, reference: Any, vocabularies: list[Vocabulary]) -> None:
+    """Refuse a model whose outputs differ from those in transformers.
+
+    Raises:
+        UserError: they differ by more than `TOLERANCE`
+    """
+    difference, largest = family.difference(model, reference, vocabularies)
+    if not difference <= TOLERANCE * max(1.0, largest):
+        raise UserError(
+            f"fairseq's model does not reproduce {family.model_class} (outputs differ by "
+            f"{difference:.2g}): the folder uses an option that fairseq's model lacks; nothing was "
+            "written"
+        )
+
+
+def write_model_json(family: Any, folder: Path, out: Path, args: Any) -> None:
+    """Write ``model.json`` with the folder's defaults of generation, and the subword models."""
+    values: dict[str, Any] = {}
+    for name in ("config.json", "generation_config.json"):
+        if (folder / name).exists():
+            read = read_json_object(folder / name, Generation, MAX_JSON_BYTES, ADVICE)
+            values |= read.model_dump(exclude_none=True)
+    if unsupported := {n: v for n, v in values.items() if v != NEUTRAL.get(n, v)}:
+        text = ", ".join(f"{name} {value}" for name, value in unsupported.items())
+        print(f"generation's {text} has no counterpart here and is left out")
+    longest = values.get("max_new_tokens") or values.get("max_length", 1) - 1  # without the start
+    ModelDescription(
+        "fairseq", args.source_lang, args.target_lang, out, out / MODEL, out,
+        **family.write_text(folder, out),
+        beam=values.get("num_beams", 1),
+        lenpen=float(values.get("length_penalty", 1.0)),
+        max_target_length=longest - 1 if longest > 1 else None,  # without </s>
+    ).write()  # fmt: skip
+    read_model_json(out)  # checks the values
+
+
+def write_encoder_text(family: Any, folder: Path, out: Path) -> None:
+    """Write the files for an encoder's text, and whether it is lower-cased."""
+    family.write_text(folder, out)
+    path = folder / "tokenizer_config.json"
+    texts = read_json_object(path, Texts, advice=ADVICE) if path.exists() else Texts()
+    text = TextOptions(lower=texts.do_lower_case or False, language="en")
+    content = text.model_dump_json(indent=1) + "\n"
+    (out / TEXT_OPTIONS_JSON).write_text(content, encoding="utf-8")
+
+
+def flags(options: dict[str, Any]) -> str:
+    """fairseq-train's flags of these options."""
+    words = []
+    for name, value in options.items():
+        if value is True:
+            words.append(f"--{name.replace('_', '-')}")
+        elif value is not False:
+            words.append(f"--{name.replace('_', '-')} {value}")
+    return " ".join(words)

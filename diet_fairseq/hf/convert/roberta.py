@@ -1,0 +1,76 @@
+"""RoBERTa: ``RobertaForMaskedLM``."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+from ...errors import UserError
+from ...files import MAX_VOCABULARY_BYTES, open_text, read_json_object
+from .family import ADVICE, MASK, SPECIAL, Vocabulary, read_pieces, read_tokens
+from .xlm_roberta import XLMRoberta
+
+END = "<|endoftext|>"
+
+
+class Merges(BaseModel):
+    """The merges of a byte-level BPE in ``tokenizer.json``."""
+
+    class Model(BaseModel):
+        """The part of the file that has them."""
+
+        merges: list[str | tuple[str, str]]
+
+    model: Model
+
+
+class Roberta(XLMRoberta):
+    """RoBERTa's dictionary has GPT-2's numbers in the place of pieces."""
+
+    model_class = "RobertaForMaskedLM"
+
+    def vocabularies(self, folder: Path, config: Any) -> list[Vocabulary]:
+        path = folder / "vocab.json"
+        tokens = read_tokens(path) if path.exists() else read_pieces(folder)
+        numbers = gpt2_numbers(read_merges(folder))
+        symbols = {str(numbers.get(token, token)): n for token, n in tokens.items()}
+        return [Vocabulary.from_tokens(symbols, config.vocab_size, {MASK: MASK})]
+
+    def write_text(self, folder: Path, out: Path) -> None:
+        """Write the two files of ``--bpe gpt2``."""
+        merges = read_merges(folder)
+        (out / "encoder.json").write_text(json.dumps(gpt2_numbers(merges)), encoding="utf-8")
+        (out / "vocab.bpe").write_text(
+            "".join(f"{line}\n" for line in ["#version: 0.2", *merges]), encoding="utf-8"
+        )
+
+
+def read_merges(folder: Path) -> list[str]:
+    """The merges of two pieces, in their order."""
+    path = folder / "merges.txt"
+    if path.exists():
+        with open_text(path, newline="\n") as file:
+            lines = file.read().split("\n")
+        return [line for line in lines if line and not line.startswith("#version")]
+    content = read_json_object(folder / "tokenizer.json", Merges, MAX_VOCABULARY_BYTES, ADVICE)
+    return [pair if isinstance(pair, str) else " ".join(pair) for pair in content.model.merges]
+
+
+def gpt2_numbers(merges: list[str]) -> dict[str, int]:
+    """GPT-2's numbers of pieces: bytes in GPT-2's order, the merges' results, the end of a text.
+
+    Raises:
+        UserError: a merge is not of two pieces
+    """
+    pieces = list(bytes_to_unicode().values())
+    for merge in merges:
+        parts = merge.split(" ")
+        if len(parts) != 2 or not all(parts) or set(parts) & {*SPECIAL, MASK}:
+            raise UserError(f"the merge {merge!r} is not of two pieces: {ADVICE}")
+        pieces.append("".join(parts))
+    return {piece: number for number, piece in enumerate([*pieces, END])}
+
+
+FAMILY = Roberta()

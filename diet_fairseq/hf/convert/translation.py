@@ -1,0 +1,147 @@
+"""What `import hf` knows about all translation models of transformers."""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from fairseq.data.data_utils import collate_tokens
+from torch import Tensor
+
+from ...files import MAX_VOCABULARY_BYTES, check_regular
+from ...text.subwords import SUBWORD_FILES, TARGET
+from .family import Family, Vocabulary, activation
+
+#: the number that the logit of a symbol without an id is below all biases: its probability is
+#: nothing in float32, and label smoothing's loss stays finite
+UNUSED = 30.0
+
+
+class Translation(Family):
+    """An encoder and a decoder with BART's names."""
+
+    allowed: ClassVar = {"is_encoder_decoder": (True,), "is_decoder": (False,)}
+    names: ClassVar = {
+        r"model\.shared\..*": None,
+        r"model\.((?:en|de)coder\..*)": r"\1",
+        r"lm_head\.weight": "decoder.output_projection.weight",
+        r"final_logits_bias": "decoder.output_projection.bias",
+    }
+    #: fairseq's options that all models of the family have
+    options: ClassVar[dict[str, Any]]
+
+    def arguments(self, config: Any, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+        sizes = {
+            f"{side}_{name}": getattr(config, f"{side}_{key}" if key != "d_model" else key)
+            for side in ("encoder", "decoder")
+            for name, key in (
+                ("layers", "layers"),
+                ("embed_dim", "d_model"),
+                ("ffn_embed_dim", "ffn_dim"),
+                ("attention_heads", "attention_heads"),
+                ("layerdrop", "layerdrop"),
+            )
+        }
+        shares_all = getattr(config, "share_encoder_decoder_embeddings", True)
+        return {
+            **sizes,
+            **self.options,
+            "activation_fn": activation(config, "activation_function"),
+            "dropout": config.dropout,
+            "attention_dropout": config.attention_dropout,
+            "activation_dropout": config.activation_dropout,
+            "no_scale_embedding": not config.scale_embedding,
+            "max_source_positions": config.max_position_embeddings,
+            "max_target_positions": config.max_position_embeddings,
+            "share_all_embeddings": shares_all and config.tie_word_embeddings,
+            "share_decoder_input_output_embed": config.tie_word_embeddings,
+        }
+
+    def convert(
+        self, tensors: Mapping[str, Tensor], vocabularies: list[Vocabulary], config: Any
+    ) -> dict[str, Tensor]:
+        source, target = vocabularies[0], vocabularies[-1]
+        state = dict(self.renamed(tensors))
+        for name in ("decoder.embed_tokens.weight", "decoder.output_projection.weight"):
+            state[name] = target.rows(state[name])
+        state["encoder.embed_tokens.weight"] = source.rows(state["encoder.embed_tokens.weight"])
+        bias = state.pop("decoder.output_projection.bias", None)
+        if self.options.get("decoder_output_bias"):
+            bias = torch.zeros(max(target.ids) + 1) if bias is None else bias.flatten()
+            state["decoder.output_projection.bias"] = target.rows(bias, float(bias.min()) - UNUSED)
+        elif bias is not None and bias.any():
+            state["decoder.output_projection.bias"] = bias  # which fairseq's model refuses
+        return state
+
+    def subword_models(self, folder: Path) -> list[Path]:
+        """The SentencePiece models of source and target, or that of both."""
+        raise NotImplementedError
+
+    def write_text(self, folder: Path, out: Path) -> dict[str, Any]:
+        """Write the subword models.
+
+        Returns:
+            the fields of `ModelDescription` that they need
+        """
+        name = SUBWORD_FILES["sentencepiece"]
+        fields: dict[str, Any] = {"subwords": "sentencepiece"}
+        models = self.subword_models(folder)
+        for model in models:
+            check_regular(model, MAX_VOCABULARY_BYTES)
+        if len({model.read_bytes() for model in models}) == 1:
+            models = models[:1]
+        for model, field, copy in zip(
+            models,
+            ("subword_model", "target_subword_model"),
+            (name, f"{TARGET}{name}"),
+            strict=False,
+        ):
+            shutil.copyfile(model, out / copy)
+            fields[field] = out / copy
+        return fields
+
+    @torch.no_grad()
+    def difference(
+        self, model: Any, reference: Any, vocabularies: list[Vocabulary]
+    ) -> tuple[float, float]:
+        """As in `Family`, of log-probabilities.
+
+        transformers reads random sentences with padding on the right, fairseq with padding on
+        either side: some classes of transformers number the positions from the padding on.
+        """
+        source, target = vocabularies[0], vocabularies[-1]
+        pad, eos = model.encoder.dictionary.pad(), model.encoder.dictionary.eos()
+        longest = min(model.encoder.max_positions(), model.decoder.max_positions(), 24)
+        lengths = [max(1, longest - 1), max(1, longest // 2), 1]
+        draw = torch.Generator().manual_seed(1)
+
+        def sentences(vocabulary: Vocabulary) -> list[Tensor]:
+            words = torch.tensor([n for n, number in enumerate(vocabulary.ids) if number >= 0])
+            words = words[words > eos] if len(words) > eos + 1 else words
+            return [
+                torch.cat([words[torch.randint(len(words), (n,), generator=draw)],
+                           torch.tensor([eos])])
+                for n in lengths
+            ]  # fmt: skip
+
+        sources, targets = sentences(source), sentences(target)[::-1]
+        inputs = collate_tokens(sources, pad)  # (B, S)
+        previous = collate_tokens([sentence.roll(1) for sentence in targets], pad)  # (B, T)
+        their_previous = torch.tensor(target.ids)[previous]
+        if (start := reference.config.decoder_start_token_id) is not None:
+            their_previous[:, 0] = start
+        expected = reference(
+            input_ids=torch.tensor(source.ids)[inputs],
+            attention_mask=inputs.ne(pad).long(),
+            decoder_input_ids=their_previous,
+        ).logits.log_softmax(-1)  # (B, T, V)
+        known = torch.tensor(target.ids) >= 0
+        expected = expected[..., torch.tensor(target.ids)[known]][previous.ne(pad)]
+        differences = []
+        for left_pad in (False, True):
+            batch = collate_tokens(sources, pad, left_pad=left_pad)
+            logits, _ = model(batch, batch.ne(pad).sum(1), previous)  # (B, T, V')
+            actual = logits.log_softmax(-1)[..., known][previous.ne(pad)]
+            differences.append(float((actual - expected).abs().max()))
+        return max(differences), float(expected.abs().max())

@@ -1,0 +1,40 @@
+"""XLM-R: ``XLMRobertaForMaskedLM``."""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from ...files import MAX_VOCABULARY_BYTES, check_regular
+from ...text.subwords import SUBWORD_FILES
+from .family import MASK, PIECES, Vocabulary, read_pieces
+from .masked_lm import BODY, MaskedLM
+
+
+class XLMRoberta(MaskedLM):
+    """RoBERTa, whose one kind of token is added to the positions, and SentencePiece's pieces."""
+
+    model_class = "XLMRobertaForMaskedLM"
+    allowed: ClassVar = MaskedLM.allowed | {"type_vocab_size": (1,), "pad_token_id": (1,)}
+    first_row = 2
+    options: ClassVar = {"arch": "roberta_learned"}
+
+    def vocabularies(self, folder: Path, config: Any) -> list[Vocabulary]:
+        return [Vocabulary.from_tokens(read_pieces(folder), config.vocab_size, {MASK: MASK})]
+
+    def convert(
+        self, tensors: Mapping[str, Tensor], vocabularies: list[Vocabulary], config: Any
+    ) -> dict[str, Tensor]:
+        state = super().convert(tensors, vocabularies, config)
+        kind = state.pop(f"{BODY}embed_segments.weight")[0]  # (d,)
+        state[f"{BODY}embed_positions.weight"][2:] += kind
+        return state
+
+    def write_text(self, folder: Path, out: Path) -> None:
+        check_regular(folder / PIECES, MAX_VOCABULARY_BYTES)
+        shutil.copyfile(folder / PIECES, out / SUBWORD_FILES["sentencepiece"])
+
+
+FAMILY = XLMRoberta()

@@ -1,0 +1,315 @@
+"""`import hf` of folders of transformers' own classes: the same outputs, or a refusal."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("diet_fairseq.hf", reason="transformers is not installed")
+import transformers
+from fairseq import options
+from fairseq.data.data_utils import collate_tokens
+from fairseq.data.encoders.gpt2_bpe import GPT2BPE, GPT2BPEConfig
+from fairseq.models import ARCH_MODEL_REGISTRY
+
+from diet_fairseq import Translator
+from diet_fairseq.cli import main
+from diet_fairseq.hf.convert import marian
+from diet_fairseq.models.warm_start import loading
+from diet_fairseq.text.subwords import SentencePiece
+from diet_fairseq.translate.model_json import read_model_json
+from tests.hf.conftest import export, loaded, take_back
+from tests.hf.test_bad_input import refused
+from tests.support import originals
+from tests.support.checkpoints import Touch
+
+TRANSLATIONS = {
+    "marian": (originals.marian, {}),
+    "marian, static": (originals.marian, {"scale_embedding": False, "activation_function": "relu"}),
+    "marian, untied": (originals.marian, {"tie_word_embeddings": False,
+                                          "activation_function": "gelu"}),
+    "marian, separate": (originals.marian, {"separate": True}),
+    "m2m_100": (originals.m2m_100, {}),
+    "m2m_100, untied": (originals.m2m_100, {"tie_word_embeddings": False,
+                                            "scale_embedding": False}),
+    "nllb": (originals.nllb, {"activation_function": "gelu_new"}),
+    "mbart": (originals.mbart, {}),
+}  # fmt: skip
+
+ENCODERS = {
+    "xlm-roberta": (originals.xlm_roberta, {}),
+    "roberta": (originals.roberta, {"layer_norm_eps": 1e-5}),
+    "bert": (originals.bert, {}),
+    "bert, masked words alone": (originals.bert, {"head": "ForMaskedLM", "type_vocab_size": 3,
+                                                  "hidden_act": "relu"}),
+    "bert, untied": (originals.bert, {"tie_word_embeddings": False}),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def marian_folder(tmp_path_factory) -> Path:
+    return originals.marian(tmp_path_factory.mktemp("marian") / "folder")
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", TRANSLATIONS)
+def test_a_translation_model_has_its_outputs(name, tmp_path):
+    build, changes = TRANSLATIONS[name]
+    folder = build(tmp_path / "folder", **changes)
+    take_back(folder, tmp_path / "out")
+    reference = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    pairs = originals.sentence_pairs(5, seed=9)
+    sources = [tokenizer(source)["input_ids"] for source, _ in pairs]
+    targets = [tokenizer(text_target=target)["input_ids"] for _, target in pairs]
+    known = loaded(tmp_path / "out" / "model.pt", tmp_path / "out")
+    source, target = known.task.source_dictionary, known.task.target_dictionary
+
+    def indices(ids, dictionary, is_target):
+        decoder = getattr(tokenizer, "target_encoder", None) if is_target else None
+        names = {number: word for word, number in (decoder or tokenizer.get_vocab()).items()}
+        words = [names.get(number) or tokenizer.convert_ids_to_tokens(number) for number in ids]
+        return torch.tensor([dictionary.index(word) for word in words])
+
+    our_sources = [indices(ids, source, False) for ids in sources]
+    our_targets = [indices(ids, target, True) for ids in targets]
+    previous = collate_tokens([ids.roll(1) for ids in our_targets], target.pad())
+    for tokens, ours, row in zip(sources, our_targets, range(5), strict=True):
+        labels = torch.tensor([targets[row]])
+        first = reference.config.decoder_start_token_id
+        start = labels[:, -1:] if first is None else torch.tensor([[first]])  # mBART's language
+        expected = reference(
+            input_ids=torch.tensor([tokens]),
+            decoder_input_ids=torch.cat([start, labels[:, :-1]], dim=1),
+        ).logits.log_softmax(-1)[0, range(len(ours)), labels[0]]
+        for left_pad in (False, True):
+            batch = collate_tokens(our_sources, source.pad(), left_pad=left_pad)
+            logits = known.model(batch, batch.ne(source.pad()).sum(1), previous)[0][row]
+            actual = logits.log_softmax(-1)[range(len(ours)), ours]
+            torch.testing.assert_close(actual, expected, rtol=1e-5, atol=2e-5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ENCODERS)
+def test_an_encoder_has_its_outputs(name, tmp_path, capsys):
+    build, changes = ENCODERS[name]
+    folder = build(tmp_path / "folder", **changes)
+    take_back(folder, tmp_path / "out")
+    printed = capsys.readouterr().out
+    known = loaded(tmp_path / "out" / "model.pt", tmp_path / "out")
+    has_nsp = build is originals.bert and "head" not in changes
+    assert (getattr(known.model, "nsp_head", None) is not None) == has_nsp
+    assert ("not in the folder" in printed) == ("head" in changes)
+    auto = transformers.AutoModelForPreTraining if has_nsp else transformers.AutoModelForMaskedLM
+    reference = auto.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    symbols = {"[CLS]": "<s>", "[PAD]": "<pad>", "[SEP]": "</s>", "[UNK]": "<unk>",
+               "[MASK]": "<mask>"}  # fmt: skip
+    words = known.task.source_dictionary
+    text = f"the {tokenizer.mask_token} brown fox", "a dog"
+    inputs = tokenizer([text[0], text[1]], [text[1], text[0]], return_tensors="pt", padding=True)
+    names = [
+        [symbols.get(word, word) for word in tokenizer.convert_ids_to_tokens(row)]
+        for row in inputs["input_ids"].tolist()
+    ]
+    if build is originals.roberta:
+        numbers = json.loads((tmp_path / "out" / "encoder.json").read_text())
+        names = [[str(numbers.get(word, word)) for word in row] for row in names]
+    tokens = torch.tensor([[words.index(word) for word in row] for row in names])
+    assert (tokens == words.index("<mask>")).sum() == 2
+    out = reference(**inputs)
+    theirs = out.prediction_logits if has_nsp else out.logits
+    segments = inputs.get("token_type_ids")
+    logits, extra = known.model(tokens, **({} if segments is None else {"segments": segments}))
+    is_real = inputs["attention_mask"].bool()
+    columns = [
+        words.index(numbers.get(name, name) if build is originals.roberta else name)
+        for name in (symbols.get(word, word) for word in ("[MASK]", "[SEP]"))
+    ]
+    ids = [tokenizer.mask_token_id, tokenizer.sep_token_id]
+    torch.testing.assert_close(logits[is_real][:, columns], theirs[is_real][:, ids],
+                               rtol=1e-5, atol=2e-5)  # fmt: skip
+    if has_nsp:
+        follows = extra["nsp_logits"][:, 1]  # class 0 in transformers
+        torch.testing.assert_close(follows, out.seq_relationship_logits[:, 0], rtol=1e-5, atol=2e-5)
+
+
+def test_roberta_s_text_is_that_of_fairseq_s_byte_level_bpe(tmp_path):
+    folder = originals.roberta(tmp_path / "folder")
+    take_back(folder, tmp_path / "out")
+    paths = {"gpt2_encoder_json": "encoder.json", "gpt2_vocab_bpe": "vocab.bpe"}
+    bpe = GPT2BPE(GPT2BPEConfig(**{name: str(tmp_path / "out" / file)
+                                   for name, file in paths.items()}))  # fmt: skip
+    words = loaded(tmp_path / "out" / "model.pt", tmp_path / "out").task.source_dictionary
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    for line in (*originals.TEXT, "Größe  und\t東京 !"):
+        expected = tokenizer(line)["input_ids"][1:]
+        assert words.encode_line(bpe.encode(line), add_if_not_exist=False).tolist() == expected
+
+
+def test_an_encoder_s_case_is_kept(tmp_path):
+    folder = originals.bert(tmp_path / "folder")
+    take_back(folder, tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "made-from.json").read_text())["lower"] is True
+    assert (tmp_path / "out" / "vocab.txt").read_text() == (folder / "vocab.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("build", "arch"),
+    [
+        (originals.marian, "transformer_rope"),
+        (originals.m2m_100, "transformer_diet_rel"),
+        (originals.xlm_roberta, "roberta_rope"),
+        (originals.bert, "bert_diet_rel"),
+    ],
+)
+def test_an_imported_model_starts_one_with_other_positions(build, arch, tmp_path):
+    take_back(build(tmp_path / "folder"), tmp_path / "out")
+    known = loaded(tmp_path / "out" / "model.pt", tmp_path / "out")
+    task = "translation" if arch.startswith("transformer") else "masked_lm"
+    words = [str(tmp_path / "out"), "--task", task, "--arch", arch]
+    words += (tmp_path / "out" / "options.txt").read_text().split()
+    args = options.parse_args_and_arch(options.get_training_parser(default_task=task), words)
+    model = ARCH_MODEL_REGISTRY[arch].build_model(args, known.task)
+    with loading(model):
+        model.load_state_dict(known.model.state_dict())
+    before, after = known.model.state_dict(), model.state_dict()
+    missing = {name.rpartition(".")[0].rpartition(".")[2] for name in before.keys() - after.keys()}
+    assert missing <= {"embed_positions", "embed_segments"}
+    assert all(torch.equal(before[name], after[name]) for name in before.keys() & after.keys())
+
+
+def test_an_imported_model_goes_on_to_other_libraries(marian_folder, tmp_path):
+    take_back(marian_folder, tmp_path / "out")
+    main(["export", "ctranslate2", str(tmp_path / "out"), str(tmp_path / "ctranslate2")])
+    lines = [source for source, _ in originals.sentence_pairs(3)]
+    fairseq, ctranslate2 = (Translator(tmp_path / name) for name in ("out", "ctranslate2"))
+    assert ctranslate2.translate(lines) == fairseq.translate(lines)
+    export(tmp_path / "out", tmp_path / "hf")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
+    target = originals.sentence_pairs(1)[0][1]
+    labels = tokenizer(text_target=target)["input_ids"]
+    pieces = read_model_json(tmp_path / "out").tokenizers[1].encode(target)
+    assert tokenizer.convert_ids_to_tokens(labels) == [*pieces, "</s>"]
+    assert tokenizer.decode(labels, skip_special_tokens=True) == target
+    take_back(tmp_path / "hf", tmp_path / "back")
+    before, after = (
+        loaded(tmp_path / name / "model.pt", tmp_path / name).model.state_dict()
+        for name in ("out", "back")
+    )
+    assert before.keys() == after.keys()
+    assert all(torch.equal(after[name], before[name]) for name in before)
+    assert Translator(tmp_path / "back").translate(lines) == fairseq.translate(lines)
+
+
+def test_a_piece_of_the_other_language_has_its_space(marian_folder):
+    pieces = SentencePiece(marian_folder / "target.spm")
+    [english] = SentencePiece(marian_folder / "source.spm").encode("the")
+    assert pieces.decode(["▁ein", english]) == "ein the"
+
+
+def test_defaults_of_generation_are_kept(marian_folder, tmp_path, capsys):
+    shutil.copytree(marian_folder, tmp_path / "folder")
+    path = tmp_path / "folder" / "generation_config.json"
+    more = {"length_penalty": 0.6, "no_repeat_ngram_size": 3}
+    path.write_text(json.dumps(json.loads(path.read_text()) | more))
+    take_back(tmp_path / "folder", tmp_path / "out")
+    description = read_model_json(tmp_path / "out")
+    assert description.languages == ("en", "de")
+    assert (description.beam, description.lenpen) == (4, 0.6)
+    assert description.max_target_length == 36  # of 38, without the start and </s>
+    assert description.target_subword_model == tmp_path / "out" / "target-sentencepiece.model"
+    printed = capsys.readouterr().out
+    assert "generation's no_repeat_ngram_size 3 has no counterpart here and is left out" in printed
+    assert f"--arch transformer_learned --finetune-from-model {tmp_path / 'out'}/mod" in printed
+    assert " --activation-fn swish " in (tmp_path / "out" / "options.txt").read_text()
+
+
+def test_weights_in_pytorch_s_format_are_read_as_data(marian_folder, tmp_path):
+    shutil.copytree(marian_folder, tmp_path / "folder")
+    (tmp_path / "folder" / "model.safetensors").unlink()
+    path = tmp_path / "folder" / "pytorch_model.bin"
+    state = transformers.MarianMTModel.from_pretrained(marian_folder).state_dict()
+    torch.save({name: x.half() for name, x in state.items()}, path)  # as OPUS-MT's are
+    take_back(tmp_path / "folder", tmp_path / "out")
+    torch.save({"weight": Touch(tmp_path / "touched")}, path)
+    assert "is refused" in refused(take_back, tmp_path / "folder", tmp_path / "other")
+    assert not (tmp_path / "touched").exists()
+    torch.save({"weights": {"weight": torch.ones(2)}}, path)
+    assert "weights is not a tensor" in refused(take_back, tmp_path / "folder", tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"normalize_before": True}, "has normalize_before True, but fairseq's model has False"),
+        ({"activation_function": "mish"}, "has activation_function mish, but fairseq's model has"),
+        ({"is_decoder": True}, "has is_decoder True, but fairseq's model has False"),
+        ({"encoder_layers": -1}, "encoder_layers must be from 0 to 16,384, but is -1"),
+        ({"encoder_layers": 10**4}, "describes no model"),
+        (
+            {"max_position_embeddings": 10**9},
+            "max_position_embeddings must be from 0 to 65,536, but",
+        ),
+        ({"vocab_size": 20}, "describes no model"),
+        ({"eos_token_id": 1}, "has eos_token_id 1 in config.json, but the id 0 in its vocabulary"),
+        ({"d_model": 24}, "describes no model"),
+        ({"d_model": "x"}, "describes no model"),
+    ],
+)
+def test_an_option_that_fairseq_s_model_lacks_is_refused(change, says, marian_folder, tmp_path):
+    shutil.copytree(marian_folder, tmp_path / "folder")
+    path = tmp_path / "folder" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    assert says in refused(take_back, tmp_path / "folder", tmp_path / "out")
+    assert {path.name for path in tmp_path.iterdir()} == {"folder"}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("vocab.json", "[]", "vocab.json: must be a valid dictionary, but is []"),
+        ("vocab.json", '{"</s>": 0, "<unk>": 1}', "the vocabulary lacks the token <pad>"),
+        ("vocab.json", '{"</s>": 0, "<unk>": 0}', "'<unk>' has the id 0, but ids must differ"),
+        ("vocab.json", '{"</s>": 0, "a": 999}', "'a' has the id 999, but ids must differ and be b"),
+        ("vocab.json", '{"</s>": "0"}', "must be a valid integer"),
+        ("source.spm", None, "source.spm can't be read"),
+        ("generation_config.json", '{"num_beams": 0}', "beam must be greater"),
+        ("generation_config.json", '{"num_beams": "x"}', "num_beams must be a valid integer"),
+        ("tokenizer_config.json", '{"source_lang": "../x"}', "source_lang must be a language"),
+    ],
+)
+def test_a_damaged_text_file_is_named(name, content, says, marian_folder, tmp_path):
+    shutil.copytree(marian_folder, tmp_path / "folder")
+    path = tmp_path / "folder" / name
+    path.unlink() if content is None else path.write_text(content)
+    assert says in refused(take_back, tmp_path / "folder", tmp_path / "out")
+    assert {path.name for path in tmp_path.iterdir()} == {"folder"}
+
+
+def test_missing_parameters_are_named(marian_folder, tmp_path):
+    shutil.copytree(marian_folder, tmp_path / "folder")
+    path = tmp_path / "folder" / "model.safetensors"
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(path)
+    del tensors["model.encoder.layers.0.fc1.bias"]
+    save_file(tensors, path)
+    text = refused(take_back, tmp_path / "folder", tmp_path / "out")
+    assert "weights lack model.encoder.layers.0.fc1.bias: give one that was saved whole" in text
+
+
+def test_a_model_that_computes_something_else_is_refused(marian_folder, tmp_path, monkeypatch):
+    class WithoutStart(marian.Marian):
+        def convert(self, tensors, vocabularies, config):
+            state = super().convert(tensors, vocabularies, config)
+            state["decoder.embed_positions.weight"] = state["encoder.embed_positions.weight"]
+            return state
+
+    monkeypatch.setattr(marian, "FAMILY", WithoutStart())
+    text = refused(take_back, marian_folder, tmp_path / "out")
+    assert "fairseq's model does not reproduce MarianMTModel (outputs differ by " in text
+    assert not (tmp_path / "out").exists()

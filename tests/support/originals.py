@@ -1,0 +1,199 @@
+"""Folders of transformers' own classes: tiny random models with tokenizers, as saved by them."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+import torch
+import transformers
+from sentencepiece import SentencePieceProcessor
+
+import diet_fairseq.hf  # noqa: F401  # hides a torchaudio that transformers can't import
+from tests.support.hugging import TEXT
+from tests.support.texts import learn_subwords
+
+ENGLISH, GERMAN = TEXT[:2], TEXT[2:]
+#: sizes of BART's kin
+SIZES = {
+    "d_model": 16, "encoder_layers": 2, "decoder_layers": 1, "encoder_ffn_dim": 24,
+    "decoder_ffn_dim": 20, "encoder_attention_heads": 2, "decoder_attention_heads": 4,
+    "max_position_embeddings": 40,
+}  # fmt: skip
+
+
+def randomize(model: Any, std: float = 0.4) -> Any:
+    """The model with random parameters, biases and norms included, but for frozen ones."""
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.normal_(std=std)
+    return model.eval()
+
+
+def sentence_pairs(count: int, seed: int = 1) -> list[tuple[str, str]]:
+    """Sentences of English words, and their words in German, in the reversed order."""
+    draw = random.Random(seed)
+    words = list(zip(" ".join(ENGLISH).split(), " ".join(GERMAN).split(), strict=False))
+    pairs = [draw.choices(words, k=draw.randint(1, 5)) for _ in range(count)]
+    return [(" ".join(e for e, _ in pair), " ".join(g for _, g in pair[::-1])) for pair in pairs]
+
+
+def train(model: Any, tokenizer: Any, updates: int) -> None:
+    """Train a model of transformers on sentence pairs, far enough for it to end its sentences."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.004)
+    torch.manual_seed(1)
+    model.train()
+    for update in range(updates):
+        sources, targets = map(list, zip(*sentence_pairs(16, seed=update), strict=True))
+        batch = tokenizer(sources, text_target=targets, return_tensors="pt", padding=True)
+        batch["labels"][batch["labels"] == tokenizer.pad_token_id] = -100
+        optimizer.zero_grad()
+        model(**batch).loss.backward()
+        optimizer.step()
+    model.eval()
+
+
+def save(model: Any, tokenizer: Any, folder: Path) -> Path:
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def marian(folder: Path, separate: bool = False, updates: int = 0, **options: Any) -> Path:
+    """A Marian model: </s> and <unk> come first in its vocabulary, <pad> last."""
+    folder.mkdir()
+    models, vocabularies = [], []
+    for side, text in (("source", ENGLISH), ("target", GERMAN)):
+        path = learn_subwords(folder / f"{side}.spm", "sentencepiece", text * 5, 60)
+        model = SentencePieceProcessor(model_file=str(path))
+        models.append(str(path))
+        vocabularies.append([model.id_to_piece(n) for n in range(3, model.get_piece_size())])
+    words = vocabularies if separate else [[*vocabularies[0], *vocabularies[1]]]
+    files = ["vocab.json", "target_vocab.json"]
+    for name, pieces in zip(files, words, strict=False):
+        symbols = dict.fromkeys(["</s>", "<unk>", *pieces, "<pad>"])
+        (folder / name).write_text(json.dumps({word: n for n, word in enumerate(symbols)}))
+    tokenizer_class: Any = transformers.MarianTokenizer
+    tokenizer = tokenizer_class(
+        *models, str(folder / files[0]), str(folder / files[1]) if separate else None,
+        source_lang="en", target_lang="de", separate_vocabs=separate,
+    )  # fmt: skip
+    pad = len(tokenizer.encoder) - 1
+    sizes = {"vocab_size": pad + 1, "pad_token_id": pad, "decoder_start_token_id": pad}
+    if separate:
+        sizes["decoder_vocab_size"] = len(tokenizer.target_encoder)
+        sizes["decoder_start_token_id"] = len(tokenizer.target_encoder) - 1
+    known = {"activation_function": "swish", "scale_embedding": True,
+             "share_encoder_decoder_embeddings": not separate}  # fmt: skip
+    values: dict[str, Any] = SIZES | sizes | known | options
+    config = transformers.MarianConfig(**values)
+    marian_model = randomize(transformers.MarianMTModel(config))
+    marian_model.final_logits_bias.normal_()
+    if updates:
+        randomize(marian_model, 0.1)
+        train(marian_model, tokenizer, updates)
+    marian_model.generation_config.update(num_beams=4, max_length=38, bad_words_ids=[[pad]])
+    return save(marian_model, tokenizer, folder)
+
+
+def pieces_with_offset(folder: Path, size: int = 70) -> list[str]:
+    """fairseq's marks, then the pieces of a new SentencePiece model of both languages."""
+    path = learn_subwords(folder / "sentencepiece.bpe.model", "sentencepiece", TEXT * 5, size)
+    model = SentencePieceProcessor(model_file=str(path))
+    pieces = [model.id_to_piece(number) for number in range(3, model.get_piece_size())]
+    return ["<s>", "<pad>", "</s>", "<unk>", *pieces]
+
+
+def m2m_100(folder: Path, **options: Any) -> Path:
+    """M2M-100, whose languages follow the pieces of ``vocab.json``, and 8 made-up words those."""
+    folder.mkdir()
+    words = pieces_with_offset(folder)
+    (folder / "vocab.json").write_text(json.dumps({word: n for n, word in enumerate(words)}))
+    tokenizer = transformers.M2M100Tokenizer(
+        str(folder / "vocab.json"), str(folder / "sentencepiece.bpe.model"),
+        src_lang="en", tgt_lang="de",
+    )  # fmt: skip
+    return multilingual(folder, tokenizer, len(words) + 100 + 8, **options)
+
+
+def nllb(folder: Path, **options: Any) -> Path:
+    """NLLB, whose tokens are in ``tokenizer.json``."""
+    folder.mkdir()
+    words = {word: n for n, word in enumerate(pieces_with_offset(folder))}
+    tokenizer_class: Any = transformers.NllbTokenizer
+    tokenizer = tokenizer_class(vocab=words, src_lang="eng_Latn", tgt_lang="deu_Latn")
+    return multilingual(folder, tokenizer, len(tokenizer) + 2, **options)
+
+
+def multilingual(folder: Path, tokenizer: Any, size: int, **options: Any) -> Path:
+    """A model of the class of M2M-100 and NLLB."""
+    values: dict[str, Any] = SIZES | {"vocab_size": size, "scale_embedding": True} | options
+    model = transformers.M2M100ForConditionalGeneration(transformers.M2M100Config(**values))
+    return save(randomize(model), tokenizer, folder)
+
+
+def mbart(folder: Path, **options: Any) -> Path:
+    """mBART, with its languages and ``<mask>`` after the pieces."""
+    folder.mkdir()
+    pieces = pieces_with_offset(folder)
+    codes = ["en_XX", "de_DE"]
+    tokenizer_class: Any = transformers.MBartTokenizer
+    vocabulary = [(word, -float(n)) for n, word in enumerate([*pieces, *codes, "<mask>"])]
+    tokenizer = tokenizer_class(vocab=vocabulary, src_lang="en_XX", tgt_lang="de_DE")
+    values: dict[str, Any] = SIZES | {"vocab_size": len(tokenizer), "scale_embedding": True}
+    config = transformers.MBartConfig(**values | options)
+    return save(randomize(transformers.MBartForConditionalGeneration(config)), tokenizer, folder)
+
+
+#: sizes of BERT's kin
+ENCODER_SIZES = {
+    "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24,
+    "max_position_embeddings": 34,
+}  # fmt: skip
+
+
+def xlm_roberta(folder: Path, **options: Any) -> Path:
+    """XLM-R, with ``<mask>`` after the pieces."""
+    folder.mkdir()
+    words = [*pieces_with_offset(folder), "<mask>"]
+    tokenizer_class: Any = transformers.XLMRobertaTokenizer
+    tokenizer = tokenizer_class(vocab=[(word, -float(n)) for n, word in enumerate(words)])
+    values: dict[str, Any] = ENCODER_SIZES | {"vocab_size": len(words), "type_vocab_size": 1}
+    config = transformers.XLMRobertaConfig(**values | options)
+    return save(randomize(transformers.XLMRobertaForMaskedLM(config)), tokenizer, folder)
+
+
+def roberta(folder: Path, **options: Any) -> Path:
+    """RoBERTa, with a byte-level BPE of the texts, two made-up words and ``<mask>``."""
+    folder.mkdir()
+    bpe = tokenizers.ByteLevelBPETokenizer()
+    bpe.train_from_iterator(TEXT * 5, 300, show_progress=False)
+    bpe.save_model(str(folder))
+    pieces = sorted(bpe.get_vocab(), key=bpe.get_vocab().__getitem__)
+    words = ["<s>", "<pad>", "</s>", "<unk>", *pieces[::-1], "<|endoftext|>"]
+    words += ["madeupword0000", "madeupword0001", "<mask>"]
+    vocabulary = {word: n for n, word in enumerate(words)}
+    (folder / "vocab.json").write_text(json.dumps(vocabulary))
+    tokenizer_class: Any = transformers.RobertaTokenizer
+    lines = (folder / "merges.txt").read_text().splitlines()[1:]
+    tokenizer = tokenizer_class(vocab=vocabulary, merges=[tuple(line.split()) for line in lines])
+    values: dict[str, Any] = ENCODER_SIZES | {"vocab_size": len(words), "type_vocab_size": 1}
+    config = transformers.RobertaConfig(**values | options)
+    return save(randomize(transformers.RobertaForMaskedLM(config)), tokenizer, folder)
+
+
+def bert(folder: Path, head: str = "ForPreTraining", **options: Any) -> Path:
+    """BERT, with WordPiece's words in the published order: [PAD], unused ones, [UNK], [CLS]."""
+    folder.mkdir()
+    words = dict.fromkeys(word for line in TEXT for word in (*line.split(), *line, "##e", "##s"))
+    marks = ["[PAD]", "[unused0]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    vocabulary = {word: n for n, word in enumerate([*marks, *words])}
+    (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in vocabulary))
+    tokenizer_class: Any = transformers.BertTokenizer
+    tokenizer = tokenizer_class(vocab=vocabulary)
+    values: dict[str, Any] = ENCODER_SIZES | {"vocab_size": len(vocabulary)} | options
+    model_class = getattr(transformers, f"Bert{head}")
+    return save(randomize(model_class(transformers.BertConfig(**values))), tokenizer, folder)
