@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from .commands import average, exports, extrapolate, look, patches, schemes, serve, translate
 from .errors import UserError, interruptible, report_user_errors, silent_interrupts
+from .version import __version__
 
 
 class Command(NamedTuple):
@@ -179,6 +180,7 @@ class Parser(ArgumentParser):
 def create_parser() -> Parser:
     """The parser of all commands."""
     parser = Parser(EXAMPLES, prog="diet-fairseq", description="Position attention for fairseq.")
+    parser.add_argument("--version", action="version", version=f"diet_fairseq {__version__}")
     parser.add_commands(COMMANDS)
     return parser
 
@@ -187,7 +189,16 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run the command; the status to exit with."""
     words = sys.argv[1:] if words is None else words
     parser = create_parser()
-    if words and words[0] in REPLACED:
+    if not words:
+        parser.print_help()
+        return 0
+    if words[0] == "train":
+        parser.exit(
+            2,
+            "error: `fairseq-train --user-dir diet_fairseq` trains (docs/training.md), and the "
+            "workflows of examples/ do it from raw text to a score (examples/README.md)\n",
+        )
+    if words[0] in REPLACED:
         parser.exit(
             2, f"error: `{words[0]}` is now a workflow: docs/migrating.md names its command\n"
         )
@@ -207,7 +218,7 @@ def main(words: Sequence[str] | None = None) -> int:
         if package not in EXTRAS:
             raise
         extra = EXTRAS[package]
-        parser.exit(1, f"error: this needs {package}: pip install 'diet_fairseq[{extra}]'\n")
+        parser.exit(1, f"error: this needs {package}: in the checkout, pip install '.[{extra}]'\n")
     except UserError:
         if "diet_fairseq.plugin" not in sys.modules:  # which has done this
             sys.excepthook = report_user_errors(sys.excepthook)

@@ -52,8 +52,8 @@ class LambTorch(FairseqOptimizer):
             from pytorch_optimizer import Lamb
         except ModuleNotFoundError as error:
             raise UserError(
-                "--optimizer lamb_torch needs the package pytorch-optimizer: pip install "
-                "'diet_fairseq[pretraining]', or use --optimizer fused_adamw"
+                "--optimizer lamb_torch needs the package pytorch-optimizer: in the "
+                "checkout, pip install '.[pretraining]', or use --optimizer fused_adamw"
             ) from error
         params = list(params)
         groups: list[dict[str, Any]] = [

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import sys
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from runpy import run_path
@@ -66,6 +67,48 @@ def quoted_words(key, text):
         raise WorkflowError(f"{key} must close its quotes, but is {text!r}: add the missing one") from error
 
 
+def did_you_mean(name, names):
+    """A suggestion for a misspelled name, or nothing."""
+    similar = get_close_matches(str(name), map(str, names), n=1)
+    return f": did you mean {similar[0]}?" if similar else ""
+
+
+WORDS_AND_SIGNS = "must begin with a letter or a digit, and may also have hyphens and underscores"
+#: pattern of a schema -> its rule in words
+PATTERN_RULES = {
+    r"^[\w.@+=/][\w.#@+=/-]*$": "must be a path of letters, digits and . _ @ + = # / -, without spaces and ~",
+    r"^[A-Za-z0-9][A-Za-z0-9_-]*$": WORDS_AND_SIGNS,
+    r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$": f"{WORDS_AND_SIGNS}, dots and +",
+    r"^(?!pretraining$)[A-Za-z0-9][A-Za-z0-9_.+-]*$": f"{WORDS_AND_SIGNS}, dots and +, and must not be pretraining",
+    r"^(?!questions$)[A-Za-z0-9][A-Za-z0-9_.+-]*$": f"{WORDS_AND_SIGNS}, dots and +, and must not be questions",
+    r"^[A-Za-z0-9]+$": "must have letters and digits only",
+    r"^(?!-)[^{}]+$": "must be a path without braces, and no hyphen first",
+    r"^(?!-)[^\s{}]+$": "must be a path without spaces and braces, and no hyphen first",
+    r"^https?://": "must begin with http:// or https://",
+    r"^[0-9a-f]{64}$": "must be 64 digits from 0 to f",
+    r"^[a-z][a-z0-9_]*( .*)?$": "must be the name of a scheme, and may have options of fairseq-train behind it",
+    r"^(bert|roberta|electra)_[a-z][a-z0-9_]*( .*)?$": "must be bert_, roberta_ or electra_ with the name of a scheme,"
+    " and may have options of fairseq-train behind it",
+}
+
+
+def describe_fault(fault):
+    """A fault of the config in words: the rule, the value, what to do."""
+    expected, value = fault.validator_value, fault.instance
+    if fault.validator == "additionalProperties":
+        known = fault.schema.get("properties", {})
+        [unknown, *_] = sorted(map(str, value.keys() - known.keys()))
+        return f" has no key {unknown}{did_you_mean(unknown, known) or ': remove it'}"
+    if fault.validator == "required":
+        return f" must have the keys {', '.join(expected)}, but lacks {', '.join(key for key in expected if key not in value)}"
+    if fault.validator == "pattern":
+        return f" {PATTERN_RULES[expected]}, but is {value!r}"
+    if fault.validator == "enum":
+        return f" must be one of {', '.join(map(str, expected))}, but is {value!r}{did_you_mean(value, expected)}"
+    advice = {"number": ": write 0.001 or 1.0e-3", "string": ": put it in quotes"}.get(str(expected), "")
+    return f": {fault.message}{advice}"
+
+
 def check_config(schema):
     """Fill in defaults; refuse a config with one message of key, rule and value."""
     check_lines("config", config)
@@ -74,8 +117,9 @@ def check_config(schema):
     except WorkflowError as error:
         fault = best_match([error.__context__])
         key = ".".join(["config", *map(str, fault.absolute_path)])
-        advice = {"number": ": write 0.001 or 1.0e-3", "string": ": put it in quotes"}.get(str(fault.validator_value), "")
-        raise WorkflowError(f"{key}: {fault.message}{advice}") from None
+        if "propertyNames" in fault.absolute_schema_path:
+            key = f"a key of {key}"
+        raise WorkflowError(f"{key}{describe_fault(fault)}") from None
 
 
 @cache
@@ -105,8 +149,8 @@ def check_schemes(names, translation):
     for key, name in names.items():
         if name not in known:
             raise WorkflowError(
-                f"{key} must name one of the schemes {', '.join(known)}, but names {name}: correct it, or set "
-                "user_dir to the package that registers it"
+                f"{key} must name one of the schemes {', '.join(known)}, but names {name}"
+                f"{did_you_mean(name, known) or ': correct it,'} or set user_dir to the package that registers it"
             )
 
 

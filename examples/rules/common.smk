@@ -19,7 +19,8 @@ check_schemes({f"config.schemes.{label}": name for label, name in NAMES.items()}
 
 # Keys that shape the trained model, besides scheme, size and seed.
 DATA = ("languages", "train", "valid", "max_words", "max_characters", "max_ratio", "subwords", "vocabulary")
-TRAINING = ("updates", "batch", "learning_rate", "warmup", "dropout", "options", "save_interval", "average")
+TRAINING = ("updates", "batch", "learning_rate", "warmup", "dropout", "options", "validation", "patience",
+            "save_interval", "average")
 
 
 class Run(NamedTuple):

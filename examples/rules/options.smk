@@ -82,9 +82,21 @@ SCHEME_OPTIONS = {
 }
 
 
+# fairseq's names of the subwords and words to join again.
+JOINED = {"sentencepiece": ("sentencepiece", "space"), "subword_nmt": ("subword_nmt", "moses")}[config["subwords"]]
+BLEU_VALIDATION = (
+    "--eval-bleu --eval-bleu-args '{{\"beam\": 1}}' --eval-bleu-remove-bpe {} --eval-bleu-detok {}"
+    " --eval-bleu-detok-args '{{\"target_lang\": \"{}\"}}'"
+    " --best-checkpoint-metric bleu --maximize-best-checkpoint-metric"
+).format(*JOINED, TARGET)
+
+
 def training_options(wildcards):
     """Every option that changes what is learnt, but for the batch; a scheme's own are last and win."""
     run = RUNS[wildcards.run]
+    validation = BLEU_VALIDATION if config["validation"] == "bleu" else ""
+    if config["patience"]:
+        validation += f" --patience {config['patience']}"
     dropout = "" if config["dropout"] is None else f"--dropout {config['dropout']}"
     return (
         f"--source-lang {SOURCE} --target-lang {TARGET}"
@@ -94,5 +106,5 @@ def training_options(wildcards):
         " --criterion fused_label_smoothed_cross_entropy --label-smoothing 0.1"
         f" --max-update {config['updates']} --save-interval-updates {SAVE_INTERVAL}"
         f" --keep-interval-updates {config['average']} --no-epoch-checkpoints"
-        f" --skip-invalid-size-inputs-valid-test {OPTIONS} {SCHEME_OPTIONS[run.label]}"
+        f" --skip-invalid-size-inputs-valid-test {validation} {OPTIONS} {SCHEME_OPTIONS[run.label]}"
     )

@@ -21,6 +21,7 @@ from diet_fairseq.models.diet_roberta import DietRobertaModel
 from diet_fairseq.models.diet_transformer import DietTransformerModel
 from diet_fairseq.patches.table import TABLE
 from diet_fairseq.positions import SCHEMES
+from diet_fairseq.version import __version__
 from tests.support.commands import run
 
 ROOT = Path(__file__).parents[2]
@@ -112,6 +113,25 @@ def test_the_help_names_all_commands_and_fits_on_a_screen(capsys, monkeypatch):
         assert all(f" {name} {command.help}" in plain for name, command in commands.items())
 
 
+def test_no_command_prints_the_help(capsys):
+    assert output_of(capsys) == help_of(capsys)
+
+
+def test_the_version_is_the_package_s(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"diet_fairseq {__version__}\n"
+
+
+def test_train_says_where_training_is(capsys):
+    line, status = error_of(capsys, "train", "data-bin")
+    assert status == 2
+    assert line.startswith(
+        "error: `fairseq-train --user-dir diet_fairseq` trains (docs/training.md"
+    )
+    assert all((ROOT / page).exists() for page in re.findall(r"\((\S+\.md)\)", line))
+
+
 @pytest.mark.parametrize("words", WORDS, ids=" ".join)
 def test_every_command_has_a_help_that_ends_with_an_example(words, capsys):
     text = help_of(capsys, *words)
@@ -150,7 +170,7 @@ def test_a_missing_package_is_named_with_its_extra(capsys, monkeypatch, tmp_path
     for module in [name for name in sys.modules if name.startswith("diet_fairseq.look")]:
         monkeypatch.delitem(sys.modules, module)
     assert error_of(capsys, "look", tmp_path / "checkpoint.pt", "--out", tmp_path / "page") == (
-        "error: this needs matplotlib: pip install 'diet_fairseq[plots]'", 1
+        "error: this needs matplotlib: in the checkout, pip install '.[plots]'", 1
     )  # fmt: skip
 
 

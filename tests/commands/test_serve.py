@@ -428,5 +428,5 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch, capsys):
     with pytest.raises(SystemExit, match="1"):
         main(["serve", "nosuch"])
     assert capsys.readouterr().err == (
-        "error: this needs uvicorn: pip install 'diet_fairseq[serve]'\n"
+        "error: this needs uvicorn: in the checkout, pip install '.[serve]'\n"
     )

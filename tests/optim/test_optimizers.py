@@ -156,7 +156,7 @@ def test_lamb_adds_eps_to_the_norm_of_an_update(size):
 
 def test_lamb_without_its_package_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "pytorch_optimizer", None)
-    with pytest.raises(UserError, match=r"pip install 'diet_fairseq\[pretraining\]', or use"):
+    with pytest.raises(UserError, match=r"in the checkout, pip install '.\[pretraining\]', or use"):
         build(LambTorch, parameters())
 
 

@@ -11,6 +11,8 @@ import pytest
 import yaml
 from jsonschema import validate  # type: ignore[import-untyped]
 
+from diet_fairseq import Translator
+from diet_fairseq.text.scores import score
 from tests.support import originals
 from tests.support.pages import (
     MARKDOWN,
@@ -98,6 +100,18 @@ def folder(tmp_path_factory) -> Path:
     smaller = {"-s 8000": "-s 60", "--save-interval-updates 250": "--save-interval-updates 1"}
     run_blocks(marked_blocks(section, SMALLER | smaller), folder)
     return folder
+
+
+@pytest.mark.slow
+def test_from_fairseq_generate_to_a_score(folder):
+    [printed] = run_blocks(marked_blocks(section_of("docs/training.md", "Score")), folder)
+    assert '"signature": "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|' in printed
+    pairs = re.findall(r"^D-(\d+)\t\S+\t(.*)$", (folder / "test.out").read_text(), re.MULTILINE)
+    lines = [line for _, line in sorted(pairs, key=lambda pair: int(pair[0]))]
+    model = Translator(folder / "checkpoints/average.pt", subwords=folder / "codes")
+    assert lines == model.translate((folder / "test.en").read_text().splitlines())
+    references = (folder / "test.de").read_text().splitlines()
+    assert f'"score": {score(lines, references)["BLEU"]:.2f}' in printed
 
 
 @pytest.mark.slow

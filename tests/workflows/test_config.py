@@ -18,7 +18,10 @@ SCHEMA = yaml.safe_load((EXAMPLES / "rules" / "translation.schema.yaml").read_te
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"update": 5}, "config: Additional properties are not allowed ('update' was unexpected)"),
+        ({"update": 5}, "config has no key update: did you mean updates?"),
+        ({"sises": ["tiny"], "foo": 1}, "config has no key foo: remove it"),
+        ({"subwords": "sentence_piece"}, "config.subwords must be one of sentencepiece, subword_"),
+        ({"test": {"url": "x", "membre": "y"}}, "config.test.url must begin with http:// or https"),
         (
             {"schemes": {"mine": "diet --lr 1"}},
             "config.schemes.mine must name one of the schemes stock, none, sinusoidal, ",
@@ -36,7 +39,7 @@ SCHEMA = yaml.safe_load((EXAMPLES / "rules" / "translation.schema.yaml").read_te
         ({"options": "--lr '1"}, "config.options must close its quotes, but is \"--lr '1\": add"),
         ({"options": "a\nb"}, "config.options must be one line, but is 'a\\nb': write >- instead"),
         ({"inputs": {"a\n": "b"}}, "a key of config.inputs must be one line, but is 'a\\n'"),
-        ({"folder": "~/mine"}, "config.folder: '~/mine' does not match"),
+        ({"folder": "~/mine"}, "config.folder must be a path of letters, digits and . _ @ + = # /"),
         ({"learning_rate": "1e-3"}, "config.learning_rate: '1e-3' is not of type 'number': write"),
         ({"languages": ["en", False]}, "config.languages.1: False is not of type 'string': put it"),
     ],
@@ -59,8 +62,8 @@ def test_a_tokenizer_of_bleu_that_is_not_there_is_refused(experiment):
     [
         (
             {"models": {"mine": "bert_diet"}},
-            "config.models.mine must name one of the schemes none, .*, but names diet: correct it, "
-            "or set user_dir to the package that registers it",
+            r"config.models.mine must name one of the schemes none, .*, but names diet: did you "
+            r"mean diet_rel\? or set user_dir to the package that registers it",
         ),
         ({"length": 64}, "config: length 90 of RTE must be at most 64, the model's positions"),
         ({"gpus": 3}, "config.batch must be a multiple of gpus, 3, but is 8"),
@@ -70,11 +73,22 @@ def test_a_tokenizer_of_bleu_that_is_not_there_is_refused(experiment):
             {"tuning": {"batch": 8, "per_step": 3, "length": 90}},
             "config.tuning.per_step must divide batch, 8, but is 3: take a divisor",
         ),
-        ({"models": {"pretraining": "bert_t5"}}, "config.models: 'pretraining' does not match"),
+        (
+            {"models": {"pretraining": "bert_t5"}},
+            "a key of config.models must begin with a letter or a digit",
+        ),
     ],
 )
 def test_a_bad_config_of_an_encoder_is_refused(tmp_path, change, message):
     assert re.match(message, EncoderExperiment(tmp_path, **change).refusal())
+
+
+def test_every_pattern_has_its_rule_in_words():
+    words = (EXAMPLES / "rules" / "base.smk").read_text()
+    for schema in ("rules/translation.schema.yaml", "roberta/schema.yaml"):
+        text = (EXAMPLES / schema).read_text()
+        for pattern in re.findall(r'pattern: ("[^"]+")', text):
+            assert f'r"{yaml.safe_load(pattern)}": ' in words, pattern
 
 
 def test_every_key_has_a_default_or_is_required():

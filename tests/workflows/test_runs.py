@@ -126,6 +126,19 @@ def test_more_updates_continue_a_run_and_end_as_one_training(prepared, tmp_path)
     assert_same(ours / "checkpoint_last.pt", theirs / "checkpoint_last.pt")
 
 
+@pytest.mark.parametrize("subwords", ["sentencepiece", "subword_nmt"])
+def test_bleu_of_the_validation_set_chooses_and_stops(experiment, subwords):
+    rate = {"learning_rate": 1e-9}  # nothing becomes better
+    experiment.configure(
+        subwords=subwords, validation="bleu", patience=1, updates=150, average=1, **rate
+    )
+    output = experiment.made("--until", "train")
+    assert re.search(r"BLEU 0(\.\d+)?, held-out loss", output)
+    log = experiment.path("out/runs/*/train.log").read_text()
+    assert "early stop since valid performance hasn't improved for last 1 runs" in log
+    assert '"valid_best_bleu"' in log
+
+
 def test_ctrl_c_says_how_to_go_on(prepared):
     process = prepared.start_until("train", "out/runs/*/plan.json", updates=100_000)
     time.sleep(1)
