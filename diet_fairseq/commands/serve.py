@@ -47,8 +47,10 @@ def run(args: Namespace) -> None:
     # until uvicorn listens to signals, and when it raises them again after the last response
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: setattr(server, "should_exit", True))
+    count = sum(map(len, translator.targets.values()))
+    others = f" (and {count - 1:,} other directions)" if count > 1 else ""
     print(
-        f"translating {translator.source_lang} to {translator.target_lang} at "
+        f"translating {translator.source_lang} to {translator.target_lang}{others} at "
         f"http://{address}:{port} (Ctrl-C ends it)",
         flush=True,
     )

@@ -1,7 +1,8 @@
 """Tokenizers: lines of plain text to tokens of a vocabulary, and back."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from copy import copy
 from pathlib import Path
 
 from .moses import join_words, split_words
@@ -25,6 +26,7 @@ class Tokenizer:
         language: such as ``en``; Moses' rules depend on it
         splits_words: whether Moses splits words before their subwords
         lower: whether text is lower-cased
+        tags: tokens of a vocabulary that are no text, such as tags of languages
 
     Raises:
         UserError: the subword model can't be read
@@ -37,9 +39,17 @@ class Tokenizer:
         language: str,
         splits_words: bool = False,
         lower: bool = False,
+        tags: Collection[str] = (),
     ) -> None:
         self.subwords = SUBWORD_CLASSES[kind](model or Path())
         self.language, self.splits_words, self.lower = language, splits_words, lower
+        self.tags = frozenset(tags)
+
+    def for_language(self, language: str) -> "Tokenizer":
+        """A tokenizer of another language with the same subwords."""
+        tokenizer = copy(self)
+        tokenizer.language = language
+        return tokenizer
 
     def encode(self, line: str) -> list[str]:
         """Tokens of a line; none if it is blank."""
@@ -47,11 +57,12 @@ class Tokenizer:
         if self.splits_words and line:
             line = split_words(line, self.language)
         pieces = self.subwords.encode(line) if line else []
-        return [UNKNOWN if piece in FAIRSEQ_MARKS else piece for piece in pieces]
+        marks = FAIRSEQ_MARKS | self.tags
+        return [UNKNOWN if piece in marks else piece for piece in pieces]
 
     def decode(self, tokens: list[str]) -> str:
         """One line of plain text."""
-        line = self.subwords.decode(tokens)
+        line = self.subwords.decode([token for token in tokens if token not in self.tags])
         if self.splits_words:
             line = join_words(line.split(), self.language)
         return normalise(line)

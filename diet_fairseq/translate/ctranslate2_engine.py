@@ -1,11 +1,13 @@
 """CTranslate2's beam search with an exported folder."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..errors import UserError, one_line
 from ..files import check_regular
 from .ctranslate2_files import check_ctranslate2_folder, read_vocabularies
+from .directions import EOS, UNMARKED, Marks
 from .engine import Engine, Hypothesis
 from .model_json import ModelDescription
 
@@ -58,58 +60,104 @@ class CTranslate2Engine(Engine):
         self.max_target_length = description.max_target_length
 
     def search(
-        self, sentences: Sequence[Sequence[str]], max_length: int, beam: int, lenpen: float
+        self,
+        sentences: Sequence[Sequence[str]],
+        max_length: int,
+        beam: int,
+        lenpen: float,
+        marks: Marks = UNMARKED,
     ) -> list[list[Hypothesis]]:
+        # the end and the start that CTranslate2 adds by itself are left out
+        end = marks.source_end if marks.has_own_ends else ()
+        sources = [[*marks.source_prefix, *sentence, *end] for sentence in sentences]
+        start = [marks.target_start] if marks.has_own_ends else []
         try:
             results = self.model.translate_batch(
-                sentences,
+                sources,
+                target_prefix=[[*start, *marks.target_prefix]] * len(sources),
                 beam_size=beam,
                 num_hypotheses=beam,
                 length_penalty=lenpen,
                 max_input_length=0,
-                max_decoding_length=max_length,
+                max_decoding_length=max_length + marks.target_length,
                 suppress_sequences=[["<pad>"]],  # fairseq's search never writes it
+                end_token=marks.target_end,
                 return_scores=True,
                 return_end_token=True,
             )
             hypotheses = [
-                list(map(self._hypothesis, result.hypotheses, result.scores)) for result in results
+                [
+                    Hypothesis(tokens, score, len(tokens))
+                    for tokens, score in zip(result.hypotheses, result.scores, strict=True)
+                ]
+                for result in results
             ]
-            return self._add_ends(sentences, hypotheses, lenpen)
+            self._add_ends(sources, hypotheses, lenpen, marks, start)
+            if marks.target_prefix:
+                self._add_forced(sources, hypotheses, lenpen, marks, start)
         except Exception as error:  # CTranslate2 raises many types
             raise UserError(
                 f"CTranslate2 can't translate with {self.folder} ({one_line(str(error))}): give a "
                 "smaller --beam, or export the model again"
             ) from error
+        special = marks.target_tokens | {EOS}
+        return [
+            [
+                replace(hypothesis, tokens=[t for t in hypothesis.tokens if t not in special])
+                for hypothesis in beam_of_sentence
+            ]
+            for beam_of_sentence in hypotheses
+        ]
 
     def _add_ends(
         self,
-        sentences: Sequence[Sequence[str]],
+        sources: Sequence[list[str]],
         hypotheses: list[list[Hypothesis]],
         lenpen: float,
-    ) -> list[list[Hypothesis]]:
-        """Add </s> and its score to hypotheses without it."""
+        marks: Marks,
+        start: list[str],
+    ) -> None:
+        """Add the end and its score to hypotheses without it."""
         unfinished = [
             (row, rank)
             for row, beam in enumerate(hypotheses)
             for rank, hypothesis in enumerate(beam)
-            if hypothesis.steps == len(hypothesis.tokens)
+            if hypothesis.tokens[-1:] != [marks.target_end]
         ]
-        if unfinished:
-            scores = self.model.score_batch(
-                [sentences[row] for row, _ in unfinished],
-                [hypotheses[row][rank].tokens for row, rank in unfinished],
-                max_batch_size=SCORE_BATCH,
-                max_input_length=0,
-            )
-            for (row, rank), score in zip(unfinished, scores, strict=True):
-                before = hypotheses[row][rank]
-                total = before.score * before.steps**lenpen + score.log_probs[-1]
-                steps = before.steps + 1
-                hypotheses[row][rank] = Hypothesis(before.tokens, total / steps**lenpen, steps)
-        return hypotheses
+        if not unfinished:
+            return
+        end = [marks.target_end] if marks.target_end != EOS else []  # it scores </s> by itself
+        scores = self.model.score_batch(
+            [sources[row] for row, _ in unfinished],
+            [[*start, *hypotheses[row][rank].tokens, *end] for row, rank in unfinished],
+            max_batch_size=SCORE_BATCH,
+            max_input_length=0,
+        )
+        for (row, rank), score in zip(unfinished, scores, strict=True):
+            before = hypotheses[row][rank]
+            total = before.score * before.steps**lenpen + score.log_probs[before.steps]
+            steps = before.steps + 1
+            hypotheses[row][rank] = Hypothesis(before.tokens, total / steps**lenpen, steps)
 
-    @staticmethod
-    def _hypothesis(tokens: list[str], score: float) -> Hypothesis:
-        has_end = tokens[-1:] == ["</s>"]
-        return Hypothesis(tokens[:-1] if has_end else tokens, score, len(tokens))
+    def _add_forced(
+        self,
+        sources: Sequence[list[str]],
+        hypotheses: list[list[Hypothesis]],
+        lenpen: float,
+        marks: Marks,
+        start: list[str],
+    ) -> None:
+        """Add the log-probability of forced tokens to the scores: CTranslate2 counts their length.
+
+        fairseq adds it, and ranks translations of several lengths by the sum.
+        """
+        prefixes = [[*start, *marks.target_prefix]] * len(sources)
+        scores = self.model.score_batch(
+            sources, prefixes, max_batch_size=SCORE_BATCH, max_input_length=0
+        )
+        for row, score in enumerate(scores):
+            forced = sum(score.log_probs[: len(marks.target_prefix)])
+            hypotheses[row] = [
+                replace(hypothesis, score=hypothesis.score + forced / hypothesis.steps**lenpen)
+                for hypothesis in hypotheses[row]
+            ]

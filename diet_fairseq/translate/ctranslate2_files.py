@@ -27,6 +27,9 @@ CONFIG = {
     "multi_query_attention": False,
 }  # fmt: skip
 
+#: what it has instead if marks of languages replace the ends of sentences
+MARKED_CONFIG = CONFIG | {"add_source_eos": False, "decoder_start_token": None}
+
 #: shape, type, and allowed values of a number: none means all above 0
 Rule = tuple[tuple[int, ...], str, Collection[float]]
 
@@ -47,7 +50,9 @@ def check_ctranslate2_folder(folder: Path) -> None:
     """
     model = folder / "model.bin"
     config = files.read_json(folder / "config.json", advice=ADVICE)
-    if not isinstance(config, dict) or CONFIG | config != CONFIG:
+    if not isinstance(config, dict) or all(
+        form | config != form for form in (CONFIG, MARKED_CONFIG)
+    ):
         raise UserError(f"{folder / 'config.json'} is not {CONFIG}: {ADVICE}")
     source, target = map(len, read_vocabularies(folder))
     with files.open_regular(model, advice=ADVICE) as file:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
+from .directions import UNMARKED, Marks
+
 #: number of subwords by which a translation may exceed its source (Vaswani et al. 2017, 6.1)
 MAX_EXTRA_SUBWORDS = 50
 
@@ -19,12 +21,14 @@ class Search:
         nbest: number of hypotheses to return
         lenpen: exponent of the length penalty
         penalty: its formula, "fairseq" or "tensor2tensor" (`ModelDescription.penalty`)
+        marks: tokens that mark the direction
     """
 
     beam: int = 5
     nbest: int = 1
     lenpen: float = 1.0
     penalty: str = "fairseq"
+    marks: Marks = UNMARKED
 
     def select_best(self, hypotheses: Sequence["Hypothesis"]) -> list["Hypothesis"]:
         """The ``nbest`` of an engine's hypotheses, best first, with scores by this penalty.
@@ -40,7 +44,7 @@ class Search:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """Subwords without </s>, and their log-probability divided by the length penalty.
+    """Subwords without </s> and marks, and their log-probability divided by the length penalty.
 
     ``steps`` is the number of the decoder's steps, those of </s> and special tokens included.
     """
@@ -63,9 +67,16 @@ class Engine(ABC):
 
     @abstractmethod
     def search(
-        self, sentences: Sequence[Sequence[str]], max_length: int, beam: int, lenpen: float
+        self,
+        sentences: Sequence[Sequence[str]],
+        max_length: int,
+        beam: int,
+        lenpen: float,
+        marks: Marks = UNMARKED,
     ) -> list[list[Hypothesis]]:
-        """All hypotheses of the beam, of at most ``max_length`` subwords without </s>.
+        """All hypotheses of the beam, of at most ``max_length`` subwords without </s> and marks.
+
+        The score has the log-probability of forced tokens, which the length counts, as fairseq's.
 
         :param lenpen: exponent of fairseq's length penalty, the only formula of both engines
         """
@@ -83,16 +94,17 @@ class Engine(ABC):
         lenpen = options.lenpen if options.penalty == "fairseq" else 0.0
         limits = [len(sentence) + 1 + MAX_EXTRA_SUBWORDS for sentence in sentences]  # 1 for </s>
         if self.max_target_length is not None:
-            limits = [min(limit, self.max_target_length) for limit in limits]
+            most = max(1, self.max_target_length - options.marks.target_length)
+            limits = [min(limit, most) for limit in limits]
         batch_limit = max(limits)
-        results = self.search(sentences, batch_limit, options.beam, lenpen)
+        results = self.search(sentences, batch_limit, options.beam, lenpen, options.marks)
         indices_by_limit = defaultdict(list)
         for index, (hypotheses, limit) in enumerate(zip(results, limits, strict=True)):
             if limit < batch_limit and any(hypothesis.steps >= limit for hypothesis in hypotheses):
                 indices_by_limit[limit].append(index)
         for limit, indices in indices_by_limit.items():
             repeated = [sentences[index] for index in indices]
-            shorter = self.search(repeated, limit, options.beam, lenpen)
+            shorter = self.search(repeated, limit, options.beam, lenpen, options.marks)
             for index, hypotheses in zip(indices, shorter, strict=True):
                 results[index] = hypotheses
         return [options.select_best(hypotheses) for hypotheses in results]

@@ -12,6 +12,7 @@ from fairseq.tasks.translation import TranslationTask
 from torch import Tensor
 
 from ..errors import UserError, one_line
+from .directions import UNMARKED, Marks
 from .engine import Engine, Hypothesis
 from .loading import LoadedModel
 
@@ -55,28 +56,49 @@ class FairseqEngine(Engine):
         self._lock = threading.Lock()
 
     def search(
-        self, sentences: Sequence[Sequence[str]], max_length: int, beam: int, lenpen: float
+        self,
+        sentences: Sequence[Sequence[str]],
+        max_length: int,
+        beam: int,
+        lenpen: float,
+        marks: Marks = UNMARKED,
     ) -> list[list[Hypothesis]]:
-        sources = [self._encode(sentence) for sentence in sentences]
+        sources = [self._encode(sentence, marks) for sentence in sentences]
         lengths = torch.tensor([len(source) for source in sources])
         dataset = self.task.build_dataset_for_inference(sources, lengths)
         batch = dataset.collater([dataset[index] for index in range(len(sources))])
         batch = utils.apply_to_sample(lambda tensor: tensor.to(self.device), batch)
-        config = GenerationConfig(beam=beam, lenpen=lenpen, max_len_a=0, max_len_b=max_length)
+        limit = max_length + marks.target_length
+        config = GenerationConfig(beam=beam, lenpen=lenpen, max_len_a=0, max_len_b=limit)
+        start, end = (self.target.index(token) for token in (marks.target_start, marks.target_end))
+        forced = torch.tensor([self.target.index(token) for token in marks.target_prefix])
+        # a task of the user's own may have a generator without these options
+        ends = {"extra_gen_cls_kwargs": {"eos": end}} if end != self.target.eos() else {}
+        options: dict[str, Any] = {"bos_token": start} if start != end else {}
+        if marks.target_prefix:
+            options["prefix_tokens"] = forced.expand(len(sources), -1).to(self.device)
         with self._lock:
-            generator = self.task.build_generator(self.models, config)
-            results = generator.generate(self.models, batch)
+            generator = self.task.build_generator(self.models, config, **ends)
+            results = generator.generate(self.models, batch, **options)
         by_index = dict(zip(batch["id"].tolist(), results, strict=True))  # sorted by length
-        return [list(map(self._hypothesis, by_index[index])) for index in range(len(sources))]
+        return [
+            [self._hypothesis(result, marks) for result in by_index[index]]
+            for index in range(len(sources))
+        ]
 
-    def _encode(self, sentence: Sequence[str]) -> Tensor:
-        """(T + 1,) int64 indices, with </s>; special tokens in the text become <unk>."""
+    def _encode(self, sentence: Sequence[str], marks: Marks) -> Tensor:
+        """(T,) int64 indices, with marks and </s>; special tokens in the text become <unk>."""
         indices = [self.source.index(token) for token in sentence]
         words = [n if n >= self.source.nspecial else self.source.unk() for n in indices]
-        return torch.tensor([*words, self.source.eos()])
+        before, after = (
+            [self.source.index(token) for token in tokens]
+            for tokens in (marks.source_prefix, marks.source_end)
+        )
+        return torch.tensor([*before, *words, *after])
 
-    def _hypothesis(self, result: dict[str, Any]) -> Hypothesis:
-        special = (self.target.eos(), self.target.pad(), self.target.bos())
+    def _hypothesis(self, result: dict[str, Any], marks: Marks) -> Hypothesis:
+        special = {self.target.eos(), self.target.pad(), self.target.bos()}
+        special |= {self.target.index(token) for token in marks.target_tokens}
         indices = [index for index in result["tokens"].tolist() if index not in special]
         tokens = [self.target[index] for index in indices]
         return Hypothesis(tokens, float(result["score"]), len(result["tokens"]))

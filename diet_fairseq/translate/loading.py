@@ -1,6 +1,7 @@
 """The loader of trained fairseq models, which `translate`, `serve`, `export` and `look` share."""
 
 import shutil
+from argparse import Namespace
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from fairseq.data.data_utils import infer_language_pair
 from fairseq.dataclass.utils import overwrite_args_by_name
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer import TransformerModelBase
-from fairseq.tasks.translation import TranslationTask
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import OmegaConf, open_dict
 
 from ..checkpoints import report_faults
@@ -21,10 +22,14 @@ from ..text.subwords import SUBWORD_FILES, TARGET
 from ..transformer import PositionalAttention
 from ..transformer.config import UNLIMITED
 from ..transformer.stack import Stack
+from .directions import Directions, read_task
+from .model_files import dictionary_paths
 from .model_json import ModelDescription
 
 #: names of 0.2's tasks, which transformers has now
 GLUE, QUESTION_ANSWERING = "glue", "question_answering"
+#: XLM-R's task, whose models are those of `masked_lm`
+MULTILINGUAL_MASKED_LM = "multilingual_masked_lm"
 
 
 @dataclass(frozen=True)
@@ -115,13 +120,32 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     return state
 
 
-def infer_languages(state: dict[str, Any], data: Path) -> tuple[str, str]:
-    """The languages of a checkpoint's task, or those in the names of the data's files, or empty."""
-    task = state["cfg"]["task"] or {}
-    by_data = infer_language_pair(str(data)) if data.is_dir() else (None, None)
+def task_options(state: dict[str, Any]) -> dict[str, Any]:
+    """The options of a checkpoint's task, which fairseq stores in several forms."""
+    task = state["cfg"]["task"]
+    if isinstance(task, Namespace):
+        return vars(task)
+    options: Any = OmegaConf.to_container(task) if OmegaConf.is_config(task) else task
+    return dict(options or {})
+
+
+def infer_languages(
+    state: dict[str, Any], data: Path, directions: Directions | None = None
+) -> tuple[str, str]:
+    """The languages of a checkpoint's task, or those in the names of the data's files, or empty.
+
+    Args:
+        directions: those of a multilingual model, whose files have many languages
+    """
+    task = task_options(state)
+    default: tuple[str | None, ...] = (None, None)
+    if directions is None and data.is_dir():
+        default = infer_language_pair(str(data))
+    elif directions is not None and len(directions.pairs) == 1:
+        default = directions.pairs[0]
     source, target = (
         str(task.get(field) or language or "")
-        for field, language in zip(("source_lang", "target_lang"), by_data, strict=True)
+        for field, language in zip(("source_lang", "target_lang"), default, strict=True)
     )
     return source, target
 
@@ -145,7 +169,7 @@ def load_model(description: ModelDescription) -> LoadedModel:
         history = state.get("optimizer_history") or [{}]
         label_dictionary = _replace_old_task(state, description.data or description.folder)
         [model], config, task = checkpoint_utils.load_model_ensemble_and_task(
-            [str(path)], state=state
+            [str(path)], task=_build_multilingual_task(state, description), state=state
         )
     _check_temperature(description, model)
     for name, parameter in model.named_parameters():
@@ -157,6 +181,10 @@ def load_model(description: ModelDescription) -> LoadedModel:
     for dictionary in (task.source_dictionary, task.target_dictionary):
         if dictionary is not None:
             description.check_vocabulary(dictionary.symbols[dictionary.nspecial :])
+    if description.directions:
+        names = " and ".join(dict.fromkeys(map(str, dictionary_paths(description))))
+        words = task.source_dictionary.indices, task.target_dictionary.indices
+        description.directions.check_vocabularies(*words, names)
     label_dictionary = getattr(task, "label_dictionary", label_dictionary)
     return LoadedModel(
         replace(description, state=None),
@@ -213,8 +241,60 @@ def _check_temperature(description: ModelDescription, model: Any) -> None:
         )
 
 
+def _build_multilingual_task(
+    state: dict[str, Any], description: ModelDescription
+) -> TranslationTask | None:
+    """fairseq's task ``translation`` with the dictionaries of a multilingual model.
+
+    Tags of languages are in its dictionaries, and `Marks` puts them into sentences.
+
+    Returns:
+        None for any other model
+
+    Raises:
+        UserError: ``model.json`` has no directions, or the dictionaries don't fit the model
+    """
+    options = task_options(state)
+    marked = read_task(options)
+    if marked is None and description.directions is None:
+        return None
+    added_tokens = marked[1] if marked else []
+    if description.directions is None:
+        raise UserError(
+            f"{description.checkpoint} is a multilingual model, but the model.json beside it has "
+            "no directions: add them, or remove it and give --data and --subwords"
+        )
+    dictionaries: list[Dictionary] = []
+    for path in dictionary_paths(description):
+        dictionary = Dictionary.load(str(path))
+        for token in added_tokens:
+            dictionary.add_symbol(token)
+        rows = state["model"].get("encoder.embed_tokens.weight", ())
+        if not dictionaries and len(rows) not in (0, len(dictionary)):
+            raise UserError(
+                f"{path}, with the tags of {len(description.directions.tags)} languages, has "
+                f"{len(dictionary):,} tokens, but {description.checkpoint} has {len(rows):,}: give "
+                "by --data the folder of the dictionary that the model was trained with"
+            )
+        dictionaries.append(dictionary)
+    config = TranslationConfig(
+        data=str(description.data),
+        source_lang=description.source_lang,
+        target_lang=description.target_lang,
+        **{
+            name: int(options[name])
+            for name in ("max_source_positions", "max_target_positions")
+            if options.get(name) is not None
+        },
+    )
+    return TranslationTask(config, *dictionaries)
+
+
 def _replace_old_task(state: dict[str, Any], data: Path) -> Dictionary | None:
-    """Replace version 0.2's tasks ``glue`` and ``question_answering`` by masked language modelling.
+    """Replace tasks of encoders by masked language modelling, in place.
+
+    Those are version 0.2's ``glue`` and ``question_answering``, and XLM-R's
+    ``multilingual_masked_lm``.
 
     Args:
         state: the return value of `read_checkpoint`, changed in place
@@ -224,13 +304,14 @@ def _replace_old_task(state: dict[str, Any], data: Path) -> Dictionary | None:
         the dictionary of such a classification's labels
     """
     cfg: Any = state.get("cfg")
-    task = cfg["task"]["_name"] if cfg and cfg["task"] else None
-    if task not in (GLUE, QUESTION_ANSWERING):
+    task = task_options(state).get("_name") if cfg else None
+    if task not in (GLUE, QUESTION_ANSWERING, MULTILINGUAL_MASKED_LM):
         return None
     folder = data / "input0" if task == GLUE else data
     with open_dict(cfg):
         cfg["task"] = OmegaConf.create({"_name": "masked_lm", "data": str(folder)})
         cfg["model"].load_checkpoint_heads = True
+    state["args"] = None  # which fairseq would read instead
     labels = data / "label" / "dict.txt"
     if not labels.exists():
         return None

@@ -16,7 +16,8 @@ from .. import files
 from ..errors import UserError, check_positive
 from ..text.lines import read_lines
 from ..text.subwords import SUBWORD, SUBWORD_FILES, detect_subword_kind
-from .model_json import LANGUAGE, MODEL_JSON, Language, ModelDescription, read_model_json
+from .directions import LANGUAGE, name_some, read_task
+from .model_json import MODEL_JSON, Language, ModelDescription, read_model_json
 
 #: value of --subwords for a vocabulary of whole words
 NO_SUBWORDS = Path("none")
@@ -103,6 +104,8 @@ def dictionary_paths(description: ModelDescription) -> list[Path]:
     data = description.data or description.folder
     languages = description.source_lang, description.target_lang
     names = [f"dict.{language}.txt" for language in languages]
+    if description.directions and not all((data / name).is_file() for name in names):
+        names = ["dict.txt", "dict.txt"]  # of all languages
     if not description.source_lang:
         in_folder = (data / "input0" / "dict.txt").is_file()  # of a task of several inputs
         names = ["input0/dict.txt" if in_folder else "dict.txt"]
@@ -128,7 +131,7 @@ def check_ensemble(first: ModelDescription, second: ModelDescription) -> None:
                 f"an ensemble takes checkpoints of fairseq, but {description.folder} is a model "
                 f"for {description.engine}: translate with it alone"
             )
-    for name in ("source_lang", "target_lang", "preprocessing", "subwords", "lower"):
+    for name in ("source_lang", "target_lang", "directions", "preprocessing", "subwords", "lower"):
         values = getattr(first, name), getattr(second, name)
         if values[0] != values[1]:
             raise UserError(
@@ -159,21 +162,25 @@ def _describe_checkpoint(
             f"{checkpoint} has no {MODEL_JSON} beside it: give --data, the folder of "
             "fairseq-preprocess with its dictionaries, and --subwords, if there are any"
         )
-    from .loading import infer_languages, read_checkpoint  # which import fairseq
+    from .loading import infer_languages, read_checkpoint, task_options  # which import fairseq
 
     state = read_checkpoint(checkpoint)
+    marked = read_task(task_options(state))
+    directions = marked[0] if marked else None
     languages: list[str] = []
     for (field, flag), inferred in zip(
-        LANGUAGE_FLAGS.items(), infer_languages(state, data), strict=True
+        LANGUAGE_FLAGS.items(), infer_languages(state, data, directions), strict=True
     ):
         language = getattr(options, field) or inferred
         if (language or translates) and not LANGUAGE.fullmatch(language):
-            raise UserError(f"{checkpoint} does not say its languages: give {flag}")
+            some = f", one of {name_some(directions.targets)}" if directions else ""
+            raise UserError(f"{checkpoint} does not say its languages: give {flag}{some}")
         languages.append(language)
     source, target = languages
     description = ModelDescription(
-        "fairseq", source, target, checkpoint.parent, checkpoint, data, state=state
-    )
+        "fairseq", source, target, checkpoint.parent, checkpoint, data,
+        directions=directions, state=state,
+    )  # fmt: skip
     if not description.source_lang:
         description = replace(description, **_text_options(data))
     for kind, name in SUBWORD_FILES.items():
@@ -217,7 +224,12 @@ def _apply_options(description: ModelDescription, options: ModelOptions) -> Mode
         changes["target_subword_model"] = None
     if options.tokenizer:
         changes["preprocessing"] = options.tokenizer
+    folder, is_bilingual = description.folder, description.directions is None
+    languages = description.all_directions
     description = replace(description, **changes)
+    if description.engine != "fairseq" or not is_bilingual:
+        flags = f"{folder}: --source-lang", f"{folder}: --target-lang"
+        languages.check(description.source_lang, description.target_lang, flags)
     if description.engine == "fairseq":
         dictionary_paths(description)
     return description

@@ -7,7 +7,6 @@ checked.
 
 import json
 import os
-import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,13 +19,12 @@ from ..errors import UserError, one_line
 from ..files import atomic_file, read_json_object
 from ..text.subwords import check_vocabulary
 from ..text.tokenizer import Tokenizer
+from .directions import EOS, LANGUAGE, MARKS, SOURCE, TARGET, Directions, Marks, unmarked
 
 MODEL_JSON = "model.json"
 FORMAT, VERSION = "diet_fairseq model", 1
 PENALTIES = ("fairseq", "tensor2tensor")
 ADVICE = "make or fetch the folder again"
-#: a language is part of the names of dictionaries
-LANGUAGE = re.compile(r"[A-Za-z0-9][\w-]{0,31}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -51,6 +49,7 @@ class ModelDescription:
     lower: bool = False  # whether an encoder's text is lower-cased
     language: str = "en"  # of an encoder's text
     position_temperature: float | None = None  # divisor of attention's logits, if not the model's
+    directions: Directions | None = None  # of a multilingual model
     # the content of the checkpoint, if it was read to find its languages
     state: dict[str, Any] | None = field(default=None, compare=False, repr=False)
 
@@ -68,14 +67,27 @@ class ModelDescription:
         """
         models = self.subword_model, self.target_subword_model or self.subword_model
         source, target = (
-            Tokenizer(self.subwords, model, language, self.preprocessing == "moses", self.lower)
+            Tokenizer(
+                self.subwords,
+                model,
+                language,
+                self.preprocessing == "moses",
+                self.lower,
+                self.all_directions.all_tags,
+            )
             for model, language in zip(models, self.languages, strict=True)
         )
         return source, target
 
+    @property
+    def all_directions(self) -> Directions:
+        """The directions of a multilingual model, or the one of a bilingual model."""
+        return self.directions or unmarked(self.source_lang, self.target_lang)
+
     def check_vocabulary(self, words: Collection[str]) -> None:
         """Refuse the words of a dictionary to which no subword model belongs."""
         files = f"{self.data or self.folder} and {self.subword_model}"
+        words = [word for word in words if word not in self.all_directions.all_tags]
         check_vocabulary([tokenizer.subwords for tokenizer in self.tokenizers], words, files)
 
     def write(self) -> None:
@@ -94,6 +106,13 @@ class ModelDescription:
         if self.target_subword_model is not None:
             values["subwords"]["target_model"] = relative(self.target_subword_model)
         content = {name: values[name] for name in _ModelJson.model_fields}
+        del content["directions"]
+        if self.directions:
+            content["directions"] = {
+                "tags": dict(self.directions.tags),
+                "pairs": self.directions.pairs,
+                **vars(self.directions.marks),
+            }
         with atomic_file(self.folder / MODEL_JSON) as file:
             file.write(json.dumps(content, indent=1) + "\n")
 
@@ -114,15 +133,40 @@ def _language(value: str) -> str:
     return value
 
 
+def _token(value: str) -> str:
+    if not 1 <= len(value) <= 64 or value.split() != [value]:
+        raise ValueError("must be a token of 1 to 64 characters without white space")
+    return value
+
+
 FileName = Annotated[str, AfterValidator(_file_name)]
 Language = Annotated[str, AfterValidator(_language)]
 Length = Annotated[int, Field(ge=1, le=1_000_000)]
+Token = Annotated[str, AfterValidator(_token)]
+Tokens = Annotated[tuple[Token, ...], Field(max_length=8, strict=False)]
+Pair = Annotated[tuple[Language, Language], Field(strict=False)]
 
 
 class _Subwords(BaseModel, strict=True):
     kind: Literal["sentencepiece", "subword_nmt", "none"] = "none"
     model: FileName | None = None
     target_model: FileName | None = None
+
+
+class _Directions(BaseModel, strict=True):
+    """The fields of `Directions` and of its `Marks`."""
+
+    tags: dict[Language, Token] = {}
+    pairs: Annotated[tuple[Pair, ...], Field(strict=False)] = ()
+    source_prefix: Tokens = ()
+    source_end: Annotated[Tokens, Field(min_length=1)] = (EOS,)
+    target_start: Token = EOS
+    target_prefix: Tokens = ()
+    target_end: Token = EOS
+
+    def directions(self) -> Directions:
+        marks = Marks(**{name: getattr(self, name) for name in MARKS})
+        return Directions(self.tags, self.pairs, marks)
 
 
 class _ModelJson(BaseModel, strict=True):
@@ -142,6 +186,7 @@ class _ModelJson(BaseModel, strict=True):
     penalty: Literal["fairseq", "tensor2tensor"] = "fairseq"
     max_source_length: Length | None = None
     max_target_length: Length | None = None
+    directions: _Directions | None = None
 
 
 def read_model_json(folder: Path) -> ModelDescription:
@@ -172,4 +217,20 @@ def read_model_json(folder: Path) -> ModelDescription:
     options = content.model_dump(exclude={"format", "version"})
     names = ("checkpoint", "data", "subword_model", "target_subword_model")
     options |= zip(names, files, strict=True)
-    return ModelDescription(**options | {"subwords": content.subwords.kind}, folder=folder)
+    options["subwords"] = content.subwords.kind
+    if content.directions:
+        options["directions"] = content.directions.directions()
+        _check_tags(options["directions"], path)
+        fields = f"{path}: source_lang", f"{path}: target_lang"
+        options["directions"].check(content.source_lang, content.target_lang, fields)
+    return ModelDescription(**options, folder=folder)
+
+
+def _check_tags(directions: Directions, path: Path) -> None:
+    """Refuse a language without the tag that the marks need."""
+    marks = directions.marks
+    marked = marks.source_tokens | marks.target_tokens
+    for pair in directions.pairs:
+        for language, place in zip(pair, (SOURCE, TARGET), strict=True):
+            if place in marked and language not in directions.tags:
+                raise UserError(f"{path}: directions.tags must have a tag for {language}; {ADVICE}")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import UserError
+from ..text.tokenizer import Tokenizer
 from .engine import Engine, Hypothesis, Search
 from .model_files import ModelOptions, check_ensemble, resolve_model
 from .model_json import ModelDescription
@@ -69,8 +70,8 @@ class Translator:
         data: folder of fairseq's dictionaries, for a checkpoint without ``model.json`` beside it
         subwords: SentencePiece model, subword-nmt codes, or "none", for such a checkpoint
         tokenizer: "moses" or "none", the tokenizer before the subwords, for such a checkpoint
-        source_lang: source language (default: the checkpoint's)
-        target_lang: target language (default: the checkpoint's)
+        source_lang: source language (default: the model's)
+        target_lang: target language (default: the model's)
         device: such as "cpu" or "cuda:0"
         threads: number of CPU threads of the process (default: PyTorch's or CTranslate2's choice)
         max_tokens: source subwords in a batch
@@ -81,6 +82,7 @@ class Translator:
 
     Attributes:
         source_lang, target_lang: the languages
+        targets: the target languages of every source language
         max_source_length: limit of subwords, beyond which a line is cut
         search: the default beam and length penalty
 
@@ -119,7 +121,9 @@ class Translator:
             description.beam, lenpen=description.lenpen, penalty=description.penalty
         )
         self.max_tokens = max_tokens
-        self._source, self._target = description.tokenizers
+        self._directions = description.all_directions
+        self.targets = self._directions.targets
+        self._tokenizers = dict(zip(description.languages, description.tokenizers, strict=True))
         self._engine = load_engine(descriptions, device, threads, any_ctranslate2)
         limits = (
             self._engine.max_source_length, description.max_source_length, MAX_SOURCE_LENGTH
@@ -135,6 +139,8 @@ class Translator:
         self,
         text: Lines,
         *,
+        source_lang: str | None = None,
+        target_lang: str | None = None,
         beam: int | None = None,
         lenpen: float | None = None,
         strict: bool = False,
@@ -145,11 +151,17 @@ class Translator:
         stays blank. A line that is too long is cut at the ends of its sentences; with ``strict`` it
         raises `TooLong`.
 
+        :param source_lang: source language, if not `source_lang`
+        :param target_lang: target language, if not `target_lang`
         :param beam: hypotheses to keep
         :param lenpen: exponent of the length penalty
+        :raises UserError: the model does not translate between these languages
         """
         lines = [text] if isinstance(text, str) else text
-        candidates = self.candidates(lines, beam=beam, lenpen=lenpen, strict=strict)
+        candidates = self.candidates(
+            lines, source_lang=source_lang, target_lang=target_lang,
+            beam=beam, lenpen=lenpen, strict=strict,
+        )  # fmt: skip
         best = [translations[0].text for translations in candidates]
         return best[0] if isinstance(text, str) else best
 
@@ -157,6 +169,8 @@ class Translator:
         self,
         lines: Sequence[str],
         *,
+        source_lang: str | None = None,
+        target_lang: str | None = None,
         nbest: int = 1,
         beam: int | None = None,
         lenpen: float | None = None,
@@ -168,10 +182,16 @@ class Translator:
         Missing ones are empty (a blank line has none).
 
         :param done: is called after each batch with the number of lines that it completed
-        :raises UserError: ``nbest`` exceeds ``beam``, or either is less than 1
+        :raises UserError: ``nbest`` exceeds ``beam``, or either is less than 1; or the model does
+            not translate between these languages
         """
+        source, target = source_lang or self.source_lang, target_lang or self.target_lang
+        self._directions.check(source, target)
+        marks = self._directions.mark(source, target)
+        max_length = max(1, self.max_source_length - marks.source_length)
         search = replace(
             self.search,
+            marks=marks,
             nbest=nbest,
             beam=self.search.beam if beam is None else beam,
             lenpen=self.search.lenpen if lenpen is None else lenpen,
@@ -186,7 +206,7 @@ class Translator:
         parts = [
             (number, part)
             for number, line in enumerate(lines)
-            for part in self._parts(line, number + 1, strict)
+            for part in self._parts(line, number + 1, self._tokenizer(source), max_length, strict)
         ]
         pending = Counter(number for number, _ in parts)
         done(len(lines) - len(pending))
@@ -198,17 +218,29 @@ class Translator:
                 results[number][index] = beam_of_part
             pending -= Counter(numbers)
             done(len(set(numbers) - pending.keys()))
+        tokenizer = self._tokenizer(target)
         return [
-            [self._join([line[index] for index in sorted(line)], rank) for rank in range(nbest)]
+            [
+                self._join([line[index] for index in sorted(line)], rank, tokenizer)
+                for rank in range(nbest)
+            ]
             for line in results
         ]
 
-    def _parts(self, line: str, number: int, strict: bool) -> list[list[str]]:
+    def _tokenizer(self, language: str) -> Tokenizer:
+        if language not in self._tokenizers:
+            tokenizer = next(iter(self._tokenizers.values()))
+            self._tokenizers[language] = tokenizer.for_language(language)
+        return self._tokenizers[language]
+
+    def _parts(
+        self, line: str, number: int, tokenizer: Tokenizer, max_length: int, strict: bool
+    ) -> list[list[str]]:
         # JSON may hold unpaired surrogates, which subword models reject.
         line = line.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        parts = self._source.split(line, self.max_source_length)
+        parts = tokenizer.split(line, max_length)
         if strict and len(parts) > 1:
-            raise TooLong(number, sum(map(len, parts)), self.max_source_length)
+            raise TooLong(number, sum(map(len, parts)), max_length)
         return parts
 
     def _batches(self, parts: Sequence[Sequence[str]]) -> Iterator[list[int]]:
@@ -223,11 +255,12 @@ class Translator:
         if batch:
             yield batch
 
-    def _join(self, parts: list[list[Hypothesis]], rank: int) -> Translation:
+    @staticmethod
+    def _join(parts: list[list[Hypothesis]], rank: int, tokenizer: Tokenizer) -> Translation:
         """A line's translation of this rank, joined from those of its parts."""
         empty = Hypothesis([], 0.0)
         ranked = [part[rank] if rank < len(part) else empty for part in parts]
-        texts = [self._target.decode(hypothesis.tokens) for hypothesis in ranked]
+        texts = [tokenizer.decode(hypothesis.tokens) for hypothesis in ranked]
         score = sum(hypothesis.score for hypothesis in ranked) / max(1, len(ranked))
         return Translation(" ".join(filter(None, texts)), score)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from diet_fairseq.errors import UserError
+from diet_fairseq.translate.directions import SOURCE, TARGET, Directions, Marks
 from diet_fairseq.translate.model_json import ModelDescription, read_model_json
 from tests.support.texts import learn_subwords
 
@@ -87,6 +88,48 @@ def test_an_exported_model_has_fewer_keys_and_others_are_ignored(folder):
     (folder / "model.json").write_text(json.dumps(content))
     description = read_model_json(folder)
     assert description == ModelDescription("ctranslate2", "en", "de", folder)
+
+
+def test_directions_are_read_as_written(folder):
+    """As OPUS-MT's models have them: the target's tag before the source, none for English."""
+    directions = Directions(
+        {"de": ">>deu<<", "nl": ">>nld<<"},
+        (("en", "de"), ("en", "nl")),
+        Marks(source_prefix=(TARGET,)),
+    )
+    description = ModelDescription(
+        "fairseq", "en", "de", folder, folder / "model.pt", folder, directions=directions
+    )
+    description.write()
+    content = json.loads((folder / "model.json").read_text())
+    assert content["directions"]["source_prefix"] == ["{target}"]
+    assert read_model_json(folder) == description
+    assert directions.mark("en", "nl") == Marks(source_prefix=(">>nld<<",))
+    assert directions.targets == {"en": ["de", "nl"]}
+
+
+TAGS = {"en": "eng_Latn", "de": "deu_Latn"}
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ([], "directions must be an object, but is []"),
+        ({"tags": {"../x": "a"}}, "directions.tags.../x.[key] must be a language's code such as"),
+        ({"tags": {"en": "a b"}}, "directions.tags.en must be a token of 1 to 64 char"),
+        ({"tags": TAGS, "source_prefix": "en"}, "directions.source_prefix must be "),
+        ({"tags": TAGS, "source_prefix": [SOURCE] * 9}, "directions.source_prefix must have at "),
+        ({"tags": TAGS, "source_end": []}, "directions.source_end must have at least 1"),
+        ({"tags": {"en": "eng_Latn"}, "pairs": [["en", "de"]], "target_prefix": [TARGET]},
+         "directions.tags must have a tag for de; make or fetch the folder again"),
+        ({"tags": {"en": "a", "nl": "b"}},
+         "target_lang must be a language that the model translates en to, nl, but is de"),
+        ({"tags": {"nl": "a", "fr": "b"}},
+         "source_lang must be one of the model's languages, nl, fr, but is en"),
+    ],
+)  # fmt: skip
+def test_wrong_directions_are_named_with_their_rule(folder, value, text):
+    assert refusal(folder, GIVEN | {"directions": value}).startswith(f"FOLDER/model.json: {text}")
 
 
 @pytest.mark.parametrize(

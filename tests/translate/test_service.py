@@ -21,13 +21,14 @@ class Mirror:
     """A translator that reverses lines, as soon as its gate is open."""
 
     source_lang, target_lang = "en", "de"
+    targets = {"en": ["de"]}  # noqa: RUF012
 
     def __init__(self):
         self.gate = threading.Event()
         self.gate.set()
         self.batches = []
 
-    def candidates(self, lines):
+    def candidates(self, lines, source_lang, target_lang):
         self.batches.append(list(lines))
         assert self.gate.wait(20)
         if "fail" in lines:
@@ -97,8 +98,7 @@ def test_scores_are_answered_on_demand(serve):
         ({}, "q is missing"),
         ({"q": ""}, 'q must have at least 1 character, but is ""'),
         ({"q": 7}, "q must be a valid string, but is 7"),
-        ({"q": "a", "source": "fr"}, "source 'fr' is not supported: this model translates en"
-         " to de"),
+        ({"q": "a", "source": "fr"}, "source 'fr' is not supported: this model translates en"),
         ({"q": "a", "target": "fr"}, "target 'fr' is not supported: this model translates en"
          " to de"),
         ({"q": "a", "target": ["x"]}, 'target must be a valid string, but is ["x"]'),
@@ -297,3 +297,70 @@ def test_the_page_loads_nothing_from_elsewhere(serve):
     assert "<title>Translate en to de</title>" in answer.text
     assert "{{" not in answer.text
     assert "://" not in answer.text
+
+
+@pytest.fixture
+def polyglot(mirror):
+    """The mirror with three directions, whose translations begin with their languages."""
+    mirror.targets = {"en": ["de", "fr"], "de": ["en"]}
+    reverse = mirror.candidates
+
+    def candidates(lines, source_lang, target_lang):
+        results = reverse(lines, source_lang, target_lang)
+        return [
+            [Translation(f"{source_lang}-{target_lang} {best.text}", best.score)]
+            for [best] in results
+        ]
+
+    mirror.candidates = candidates
+    return mirror
+
+
+def test_one_service_translates_many_directions(serve, polyglot):
+    client = serve()
+    for source, target in (("en", "de"), ("en", "fr"), ("de", "en")):
+        answer = post(client, q="ab", source=source, target=target)
+        assert answer.json() == {"translatedText": f"{source}-{target} ba"}
+    assert post(client, q="ab").json() == {"translatedText": "en-de ba"}
+    assert client.get("/languages").json() == [
+        {"code": "en", "name": "en", "targets": ["de", "fr"]},
+        {"code": "de", "name": "de", "targets": ["en"]},
+        {"code": "fr", "name": "fr", "targets": []},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"source": "fr"}, "source 'fr' is not supported: this model translates en, de"),
+        ({"source": "auto"}, "source 'auto' is not supported: this model translates en, de"),
+        ({"source": "de", "target": "fr"},
+         "target 'fr' is not supported: this model translates de to en"),
+    ],
+)  # fmt: skip
+def test_a_direction_that_the_model_lacks_is_refused(serve, polyglot, values, text):
+    answer = post(serve(), q="a", **values)
+    assert (answer.status_code, answer.json()) == (400, {"error": text})
+
+
+def test_requests_of_several_directions_wait_for_one_another(serve, polyglot):
+    """A batch has one direction, and each request gets its own translations."""
+    client = serve()
+    polyglot.gate.clear()
+    with ThreadPoolExecutor(5) as threads:
+        first = threads.submit(post, client, q="first")
+        until(lambda: polyglot.batches)
+        pairs = [("en", "de"), ("en", "fr"), ("en", "de"), ("en", "fr")]
+        answers = []
+        for number, (source, target) in enumerate(pairs):
+            answers.append(
+                threads.submit(post, client, q=f"x\n{number}", source=source, target=target)
+            )
+            until_waiting(client, 2 * number + 2)
+        polyglot.gate.set()
+        assert first.result().json() == {"translatedText": "en-de tsrif"}
+        for number, (source, target) in enumerate(pairs):
+            way = f"{source}-{target}"
+            expected = {"translatedText": f"{way} x\n{way} {number}"}
+            assert answers[number].result().json() == expected
+    assert polyglot.batches == [["first"], ["x", "0", "x", "2"], ["x", "1", "x", "3"]]

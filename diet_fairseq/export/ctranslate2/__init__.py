@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ...errors import UserError
 from ...files import atomic_folder, refuse_existing
+from ...translate.directions import UNMARKED, Marks
 from ...translate.loading import load_transformer
 from ...translate.model_files import ModelOptions, resolve_model
 from .positions import exact_length
@@ -35,9 +36,10 @@ def run(args: Namespace) -> None:
     options = ModelOptions.from_args(args)
     loaded = load_transformer(resolve_model(args.checkpoint, options, translates=False))
     with atomic_folder(args.out) as folder:
-        save_model(loaded.model, str(folder), args.quantization)
+        marks = loaded.description.all_directions.marks
+        save_model(loaded.model, str(folder), args.quantization, marks)
         loaded.write_model_json("ctranslate2", folder)
-        largest = measure_difference(loaded.model, str(folder))
+        largest = measure_difference(loaded.model, str(folder), marks)
         if args.quantization == "float32" and not largest <= TOLERANCE:
             raise UserError(
                 f"CTranslate2 does not reproduce {args.checkpoint}: outputs differ by "
@@ -58,16 +60,18 @@ def check_version(version: str) -> None:
         )
 
 
-def save_model(model: Any, folder: str, quantization: str) -> None:
+def save_model(model: Any, folder: str, quantization: str, marks: Marks = UNMARKED) -> None:
     """Write CTranslate2's files of fairseq's model into the folder."""
     spec: Any = build_specification(model)
+    if marks.has_own_ends:  # the translator gives them with every sentence
+        spec.config.add_source_eos, spec.config.decoder_start_token = False, None
     spec.validate()
     spec.optimize(quantization=quantization)
     spec.save(folder)
 
 
 @torch.inference_mode()
-def measure_difference(model: Any, folder: str) -> float:
+def measure_difference(model: Any, folder: str, marks: Marks = UNMARKED) -> float:
     """The largest difference of the log-probabilities of random targets, in one batch."""
     source, target = model.encoder.dictionary, model.decoder.dictionary
     sources = random_sentences(source, exact_length(model.encoder), 1)
@@ -78,9 +82,10 @@ def measure_difference(model: Any, folder: str) -> float:
     scores = out.log_softmax(dim=-1)
 
     translator = ctranslate2.Translator(folder, device="cpu", intra_threads=torch.get_num_threads())
+    end, start = ([source.eos_word], [target.eos_word]) if marks.has_own_ends else ([], [])
     results = translator.score_batch(
-        [[source[word] for word in sentence[:-1]] for sentence in sources],
-        [[target[word] for word in sentence[:-1]] for sentence in targets],
+        [[source[word] for word in sentence[:-1]] + end for sentence in sources],
+        [start + [target[word] for word in sentence[:-1]] for sentence in targets],
         max_input_length=0,
     )
     differences = [

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,11 +15,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from .batching import Batches
+from .batching import Batches, Direction
 from .requests import Limits, read_request
 
 if TYPE_CHECKING:
-    from ..translator import Translator
+    from ..translator import Translation, Translator
 
 logger = logging.getLogger(__name__)
 #: host names that are always served
@@ -40,10 +40,15 @@ def application(
         host_names: further names and addresses of the service besides `LOCAL_HOSTS`, or ``*``
     """
     source, target = translator.source_lang, translator.target_lang
-    limits = limits or Limits()
-    batches = Batches(
-        lambda lines: [best for best, *_ in translator.candidates(lines)], limits.batch
-    )
+    targets, limits = translator.targets, limits or Limits()
+
+    def translate_lines(direction: Direction, lines: Sequence[str]) -> "list[Translation]":
+        candidates = translator.candidates(
+            lines, source_lang=direction[0], target_lang=direction[1]
+        )
+        return [best for best, *_ in candidates]
+
+    batches = Batches(translate_lines, limits.batch)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -59,11 +64,12 @@ def application(
     async def translate(request: Request) -> Response:
         try:
             async with asyncio.timeout(limits.seconds):
-                fields = await read_request(request, source, target, limits)
+                direction, fields = await read_request(request, (source, target), targets, limits)
                 if batches.waiting + len(fields.lines) > limits.waiting:
                     text = "the request queue is full: try again later"
                     raise HTTPException(503, text, {"Retry-After": "1"})
-                return JSONResponse(fields.answer(await batches.submit(fields.lines)))
+                translations = await batches.submit(direction, fields.lines)
+                return JSONResponse(fields.answer(translations))
         except HTTPException:
             raise
         except TimeoutError as error:
@@ -80,6 +86,12 @@ def application(
         fields = {"status": "ok", "source": source, "target": target, "waiting": batches.waiting}
         return JSONResponse(fields)
 
+    async def languages(_: Request) -> Response:
+        names = dict.fromkeys([*targets, *(name for group in targets.values() for name in group)])
+        return JSONResponse(
+            [{"code": name, "name": name, "targets": targets.get(name, [])} for name in names]
+        )
+
     page = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
     page = page.replace("{{source}}", source).replace("{{target}}", target)
 
@@ -94,6 +106,7 @@ def application(
             Route("/", home),
             Route("/translate", translate, methods=["POST"]),
             Route("/health", health),
+            Route("/languages", languages),
         ],
         exception_handlers={HTTPException: refuse},
         # Another site may resolve its name to this service, and its pages then read the responses.

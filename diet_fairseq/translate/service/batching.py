@@ -1,7 +1,8 @@
 """Dynamic batching: lines of all requests in the queue are translated together.
 
 While the model works, requests queue; the queue is the next batch. Requests take turns with a few
-lines each, so that a long request does not delay short ones. Long lines count more.
+lines each, so that a long request does not delay short ones. Long lines count more. A batch has one
+direction of translation.
 """
 
 import asyncio
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 LINE_CHARACTERS = 200
 #: `line_weight` of a request's lines at which its turn ends
 TURN_WEIGHT = 8
+#: source and target language
+Direction = tuple[str, str]
 
 
 def line_weight(line: str) -> int:
@@ -28,8 +31,9 @@ def line_weight(line: str) -> int:
 
 @dataclass
 class Job:
-    """A request's number of lines, those that wait, and the translations so far."""
+    """A request's direction and number of lines, those that wait, and the translations so far."""
 
+    direction: Direction
     count: int
     lines: deque[str]
     answer: "asyncio.Future[list[Translation]]"
@@ -53,7 +57,9 @@ class Batches:
     """
 
     def __init__(
-        self, translate: "Callable[[Sequence[str]], list[Translation]]", max_weight: int
+        self,
+        translate: "Callable[[Direction, Sequence[str]], list[Translation]]",
+        max_weight: int,
     ) -> None:
         self._translate, self.max_weight = translate, max_weight
         self._queue: deque[Job] = deque()
@@ -64,9 +70,12 @@ class Batches:
         """The number of lines in the queue, without those of cancelled requests."""
         return sum(len(job.lines) for job in self._queue if not job.answer.done())
 
-    def submit(self, lines: Sequence[str]) -> "asyncio.Future[list[Translation]]":
+    def submit(
+        self, direction: Direction, lines: Sequence[str]
+    ) -> "asyncio.Future[list[Translation]]":
         """The translations of the lines, in their order; to cancel it drops the lines."""
-        job = Job(len(lines), deque(lines), asyncio.get_running_loop().create_future())
+        answer = asyncio.get_running_loop().create_future()
+        job = Job(direction, len(lines), deque(lines), answer)
         self._queue.append(job)
         self._arrival.set()
         return job.answer
@@ -82,23 +91,30 @@ class Batches:
                     self._arrival.clear()
 
     def _next_batch(self) -> list[tuple[Job, list[str]]]:
-        """Turns of requests, and their lines."""
-        batch, room = [], self.max_weight
+        """Turns of requests of one direction, and their lines."""
+        batch: list[tuple[Job, list[str]]] = []
+        others: list[Job] = []
+        room = self.max_weight
         while room > 0 and self._queue:
             job = self._queue.popleft()
-            if not job.answer.done():
+            if batch and job.direction != batch[0][0].direction:
+                others.append(job)
+            elif not job.answer.done():
                 lines = job.next_turn(min(TURN_WEIGHT, self.max_weight))
                 room -= sum(map(line_weight, lines))
                 batch.append((job, lines))
                 if job.lines:
                     self._queue.append(job)
+        self._queue.extendleft(reversed(others))  # they come first in the next batch
         return batch
 
     async def _answer(self, batch: list[tuple[Job, list[str]]], thread: ThreadPoolExecutor) -> None:
+        direction = batch[0][0].direction
         lines = [line for _, turn in batch for line in turn]
         loop = asyncio.get_running_loop()
         try:
-            translations = iter(await loop.run_in_executor(thread, self._translate, lines))
+            results = await loop.run_in_executor(thread, self._translate, direction, lines)
+            translations = iter(results)
         except Exception as error:
             for job, turn in batch:
                 if job.answer.done():

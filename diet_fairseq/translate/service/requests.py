@@ -1,5 +1,6 @@
 """Requests to translate: LibreTranslate's fields, as JSON."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -9,6 +10,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from ...files import describe_validation_error
+from ..directions import name_some
+from .batching import Direction
 
 if TYPE_CHECKING:
     from ..translator import Translation
@@ -29,7 +32,7 @@ class TranslationRequest(BaseModel, strict=True):
     """The fields of a request; unknown ones are ignored."""
 
     q: Annotated[str, Field(min_length=1)]  # one line or several
-    source: str | None = None  # None: the model's
+    source: str | None = None  # None: the model's first
     target: str | None = None
     format: Literal["text"] = "text"
     scores: bool = False
@@ -47,9 +50,13 @@ class TranslationRequest(BaseModel, strict=True):
 
 
 async def read_request(
-    request: Request, source: str, target: str, limits: Limits
-) -> TranslationRequest:
-    """The fields of a request, checked against the model's languages and the limits.
+    request: Request, default: Direction, targets: Mapping[str, Sequence[str]], limits: Limits
+) -> tuple[Direction, TranslationRequest]:
+    """The direction and the fields of a request, checked against the limits.
+
+    Args:
+        default: the direction of a request that names none
+        targets: the target languages of every source language
 
     Raises:
         HTTPException: a field is not valid, or the body is too large
@@ -59,17 +66,22 @@ async def read_request(
         fields = TranslationRequest.model_validate(values)
     except ValidationError as error:
         raise HTTPException(400, describe_validation_error(error)) from error
-    for name, languages in (("source", (None, source, "auto")), ("target", (None, target))):
-        if (language := getattr(fields, name)) not in languages:
-            rule = f"this model translates {source} to {target}"
-            raise HTTPException(400, f"{name} {language[:40]!r} is not supported: {rule}")
+    source, target = fields.source or default[0], fields.target or default[1]
+    if source == "auto" and len(targets) == 1:
+        source = default[0]
+    if source not in targets:
+        rule = f"this model translates {name_some(targets)}"
+        raise HTTPException(400, f"source {source[:40]!r} is not supported: {rule}")
+    if target not in targets[source]:
+        rule = f"this model translates {source} to {name_some(targets[source])}"
+        raise HTTPException(400, f"target {target[:40]!r} is not supported: {rule}")
     if (count := len(fields.lines)) > limits.waiting:
         raise HTTPException(400, f"q has {count:,} lines, more than {limits.waiting:,}: send fewer")
     for number, length in enumerate(map(len, fields.lines), 1):
         if length > limits.characters:
             rule = f"{length:,} characters, more than {limits.characters:,}: shorten it"
             raise HTTPException(400, f"line {number} of q has {rule}")
-    return fields
+    return (source, target), fields
 
 
 async def _read_json(request: Request, max_bytes: int) -> dict[str, Any]:

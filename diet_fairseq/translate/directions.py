@@ -1,0 +1,297 @@
+"""Directions of translation, and the tokens that mark them.
+
+A bilingual model has one direction without marks. A multilingual one reads tags of languages, whose
+places its fairseq task or ``model.json`` tells.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import UserError, one_line
+
+#: a language is part of the names of dictionaries
+LANGUAGE = re.compile(r"[A-Za-z0-9][\w-]{0,31}", re.ASCII)
+EOS = "</s>"
+#: these tokens of `Marks` stand for the tags of the two languages
+SOURCE, TARGET = "{source}", "{target}"
+#: fairseq's --lang-tok-style -> a language's tag
+TAG_STYLES = {"multilingual": "__{}__", "mbart": "[{}]"}
+#: endings of data types in fairseq's --langtoks-specs, and what they add to a language's tag
+TAG_ENDINGS = {"dae": "_dae", "mined": "_mined"}
+#: number of languages that an error names
+NAMED = 20
+
+
+@dataclass(frozen=True)
+class Marks:
+    """The tokens around a source sentence and around its translation.
+
+    Attributes:
+        source_prefix: before the source
+        source_end: after it
+        target_start: the decoder's first input
+        target_prefix: forced first tokens of the translation
+        target_end: the token that ends it
+    """
+
+    source_prefix: tuple[str, ...] = ()
+    source_end: tuple[str, ...] = (EOS,)
+    target_start: str = EOS
+    target_prefix: tuple[str, ...] = ()
+    target_end: str = EOS
+
+    @property
+    def has_own_ends(self) -> bool:
+        """Whether the ends of the source or the start of the translation are not </s>."""
+        return self.source_end != (EOS,) or self.target_start != EOS
+
+    @property
+    def source_length(self) -> int:
+        """The number of tokens that the encoder reads besides the subwords and </s>."""
+        return len(self.source_prefix) + len(self.source_end) - 1
+
+    @property
+    def target_length(self) -> int:
+        """The number of tokens that the decoder writes besides the subwords and </s>."""
+        return len(self.target_prefix) + (self.target_end != EOS)
+
+    @property
+    def source_tokens(self) -> set[str]:
+        return {*self.source_prefix, *self.source_end}
+
+    @property
+    def target_tokens(self) -> set[str]:
+        return {self.target_start, *self.target_prefix, self.target_end}
+
+    def fill(self, tags: Mapping[str, str]) -> "Marks":
+        """The marks with ``tags`` in the places of `SOURCE` and `TARGET`."""
+
+        def fill_all(tokens: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(tags.get(token, token) for token in tokens)
+
+        return Marks(
+            fill_all(self.source_prefix),
+            fill_all(self.source_end),
+            tags.get(self.target_start, self.target_start),
+            fill_all(self.target_prefix),
+            tags.get(self.target_end, self.target_end),
+        )
+
+
+#: the marks of a bilingual model
+UNMARKED = Marks()
+#: names of the fields of `Marks`
+MARKS = tuple(vars(UNMARKED))
+
+
+@dataclass(frozen=True)
+class Directions:
+    """The directions of a model.
+
+    Attributes:
+        tags: language -> its tag; a language that is never marked may have none
+        pairs: source and target languages; empty: any two languages of ``tags``
+        marks: the marks of every direction, with `SOURCE` and `TARGET` for tags
+    """
+
+    tags: Mapping[str, str]
+    pairs: tuple[tuple[str, str], ...] = ()
+    marks: Marks = UNMARKED
+
+    @property
+    def targets(self) -> dict[str, list[str]]:
+        """Source language -> its target languages."""
+        if not self.pairs:
+            return {source: [name for name in self.tags if name != source] for source in self.tags}
+        targets: dict[str, list[str]] = {}
+        for source, target in self.pairs:
+            targets.setdefault(source, []).append(target)
+        return targets
+
+    @property
+    def all_tags(self) -> set[str]:
+        """Tokens that a text must not contain."""
+        return set(self.tags.values())
+
+    def check(
+        self, source: str, target: str, names: tuple[str, str] = ("source_lang", "target_lang")
+    ) -> None:
+        """Refuse languages between which the model does not translate.
+
+        :param names: names of the two in the error
+        """
+        targets = self.targets
+        if source not in targets:
+            raise UserError(
+                f"{names[0]} must be one of the model's languages, {name_some(targets)}, but is "
+                f"{one_line(source)}"
+            )
+        if target not in targets[source]:
+            raise UserError(
+                f"{names[1]} must be a language that the model translates {source} to, "
+                f"{name_some(targets[source])}, but is {one_line(target)}"
+            )
+
+    def mark(self, source: str, target: str) -> Marks:
+        """The marks of a direction."""
+        tags = {SOURCE: self.tags.get(source, ""), TARGET: self.tags.get(target, "")}
+        return self.marks.fill(tags)
+
+    def check_vocabularies(
+        self, source: Collection[str], target: Collection[str], names: str
+    ) -> None:
+        """Refuse vocabularies without the marks of every direction.
+
+        :param names: names of the vocabularies, for the error
+        """
+        # of all pairs of languages, each language once as a source and once as a target suffices
+        targets = self.targets
+        pairs = self.pairs or [(name, next(iter(targets[name]), name)) for name in self.tags]
+        pairs = [*pairs, *((pair[1], pair[0]) for pair in pairs if not self.pairs)]
+        for pair in pairs:
+            marks = self.mark(*pair)
+            for tokens, words in ((marks.source_tokens, source), (marks.target_tokens, target)):
+                if missing := sorted(tokens.difference(words)):
+                    raise UserError(
+                        f"{names} must have the tag of every language, but {missing[0]!r}, which "
+                        f"{pair[0]} to {pair[1]} needs, is missing: give the dictionary that the "
+                        "model was trained with"
+                    )
+
+
+def unmarked(source: str, target: str) -> Directions:
+    """The direction of a bilingual model."""
+    return Directions({}, ((source, target),))
+
+
+def name_some(languages: Iterable[str]) -> str:
+    """The first languages, and the number of the others."""
+    names = list(languages)
+    others = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + others
+
+
+# --- fairseq's tasks
+
+
+def read_task(task: Mapping[str, Any]) -> tuple[Directions, list[str]] | None:
+    """The directions of a fairseq task, and the tokens that it adds to its dictionaries.
+
+    The tokens come in fairseq's order. None: the task is another one, and marks nothing.
+
+    Args:
+        task: options of a checkpoint, which come from a stranger
+
+    Raises:
+        UserError: the task marks directions in a way that is not known here
+    """
+    readers = {
+        "translation_multi_simple_epoch": _read_simple_epoch,
+        "multilingual_translation": _read_multilingual,
+        "translation_from_pretrained_bart": _read_pretrained_bart,
+    }
+    reader = readers.get(str(task.get("_name") or task.get("task")))
+    return reader(task) if reader else None
+
+
+def _read_simple_epoch(task: Mapping[str, Any]) -> tuple[Directions, list[str]]:
+    if _is_set(task, "add_data_source_prefix_tags"):
+        raise _unknown("--add-data-source-prefix-tags")
+    pairs = _read_pairs(task)
+    languages = _read_languages(task.get("langs"))
+    in_dictionary = not languages and bool(task.get("lang_dict"))  # a file that is not read
+    languages = languages or sorted({language for pair in pairs for language in pair})
+    style = TAG_STYLES.get(str(task.get("lang_tok_style") or "multilingual"))
+    if style is None:
+        raise _unknown(f"--lang-tok-style {task['lang_tok_style']}")
+    tags = {language: style.format(language) for language in languages}
+    encoder = task.get("encoder_langtok")
+    decoder = "tgt" if _is_set(task, "decoder_langtok") else None
+    langtoks = task.get("langtoks")
+    main = langtoks.get("main") if isinstance(langtoks, Mapping) else None
+    if isinstance(main, list | tuple) and len(main) == 2:
+        encoder, decoder = main
+    if encoder not in (None, "src", "tgt") or decoder not in (None, "tgt"):
+        raise _unknown(f"--langtoks {(encoder, decoder)}")
+    before = {None: (), "src": (SOURCE,), "tgt": (TARGET,)}[encoder]
+    if _is_set(task, "lang_tok_replacing_bos_eos"):
+        marks = Marks(source_end=before or (EOS,), target_start=TARGET if decoder else EOS)
+    else:
+        marks = Marks(source_prefix=before, target_prefix=(TARGET,) if decoder else ())
+    if in_dictionary:
+        return Directions(tags, marks=marks), []
+    added = []
+    for kind in _words(task.get("langtoks_specs") or "main"):
+        ending = next((TAG_ENDINGS[end] for end in TAG_ENDINGS if kind.endswith(end)), "")
+        added += [style.format(f"{language}{ending}") for language in languages]
+    extra_data = task.get("extra_data")
+    if style == TAG_STYLES["mbart"] or (extra_data and "mono_dae" in extra_data):
+        added.append("<mask>")
+    return Directions(tags, marks=marks), added
+
+
+def _read_multilingual(task: Mapping[str, Any]) -> tuple[Directions, list[str]]:
+    pairs, encoder = _read_pairs(task), task.get("encoder_langtok")
+    tags = {name: f"__{name}__" for name in sorted({name for pair in pairs for name in pair})}
+    marks = Marks(
+        source_end=({"src": SOURCE, "tgt": TARGET}.get(str(encoder), EOS),),
+        target_start=TARGET if _is_set(task, "decoder_langtok") else EOS,
+    )
+    return Directions(tags, tuple(pairs), marks), list(tags.values()) if marks != UNMARKED else []
+
+
+def _read_pretrained_bart(task: Mapping[str, Any]) -> tuple[Directions, list[str]]:
+    tags = {name: f"[{name}]" for name in _read_languages(task.get("langs"))}
+    pair = _read_languages([task.get("source_lang"), task.get("target_lang")])
+    marks = Marks(
+        source_prefix=("<s>",) if _is_set(task, "prepend_bos") else (),
+        source_end=(EOS, SOURCE),
+        target_start=TARGET,
+        target_end=TARGET,
+    )
+    pairs = ((pair[0], pair[1]),) if len(pair) == 2 else ()
+    return Directions(tags, pairs, marks), [*tags.values(), "<mask>"]
+
+
+def _read_pairs(task: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The pairs of --lang-pairs."""
+    pairs = []
+    for pair in _words(task.get("lang_pairs")):
+        source, _, target = pair.partition("-")
+        pairs.append((_check_language(source), _check_language(target)))
+    return pairs
+
+
+def _read_languages(value: Any) -> list[str]:
+    return [_check_language(language) for language in _words(value)]
+
+
+def _check_language(language: str) -> str:
+    if not LANGUAGE.fullmatch(language):
+        raise UserError(
+            f"the checkpoint names the language {one_line(language[:40])!r}, but a language must "
+            "be a code such as en: use another checkpoint"
+        )
+    return language
+
+
+def _words(value: Any) -> list[str]:
+    """The words of fairseq's comma-separated text, or of the list that it makes of it."""
+    words = value.split(",") if isinstance(value, str) else value
+    if not isinstance(words, list | tuple):
+        return []
+    return [word.strip() for word in words if isinstance(word, str) and word.strip()]
+
+
+def _is_set(task: Mapping[str, Any], name: str) -> bool:
+    """Whether a flag is set; old checkpoints have text."""
+    return str(task.get(name)).lower() in ("true", "1")
+
+
+def _unknown(option: str) -> UserError:
+    return UserError(
+        f"the checkpoint was trained with {one_line(option[:80])}, whose marks of languages are "
+        "not known here: translate with fairseq-generate"
+    )

@@ -1,0 +1,182 @@
+"""Tiny checkpoints in the layouts of published ones, made by fairseq alone.
+
+Names, types and values of options are those of the sources that each function cites; sizes are
+tiny, parameters random. The originals were not at hand.
+"""
+
+from argparse import Namespace
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+import torch
+from fairseq.data import Dictionary
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models.transformer import TransformerModel, base_architecture
+from omegaconf import OmegaConf
+
+from tests.support.texts import learn_subwords, sentences
+
+#: options of a translation model, as --arch transformer_... of a published one has them
+SIZES = {
+    f"{side}_{name}": value
+    for side in ("encoder", "decoder")
+    for name, value in {
+        "layers": 1, "embed_dim": 16, "ffn_embed_dim": 16, "attention_heads": 2
+    }.items()
+}  # fmt: skip
+
+
+class Model:
+    """The files of a published model in ``folder``: checkpoint, dictionary and subword model.
+
+    Attributes:
+        pairs: two or more of its directions
+        task: fairseq-generate's options for its task, without the languages
+    """
+
+    pairs: tuple[tuple[str, str], ...] = ()
+    task: tuple[str, ...] = ()
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        self.folder = folder
+        self.checkpoint, self.subwords = folder / "model.pt", folder / "spm.model"
+        learn_subwords(self.subwords, "sentencepiece", sentences(200), 90)
+        self.pieces = sentencepiece.SentencePieceProcessor(model_file=str(self.subwords))
+        self.words = Dictionary()
+        for number in range(3, self.pieces.get_piece_size()):  # the first three are its marks
+            self.words.add_symbol(self.pieces.id_to_piece(number), 9)
+
+    def save_dictionaries(self, *names: str) -> None:
+        for name in names:
+            self.words.save(str(self.folder / name))
+
+    def dictionaries(self, pair: tuple[str, str]) -> dict[str, Path]:
+        """The files of the dictionaries of source and target, by fairseq-preprocess's options."""
+        paths = [self.folder / f"dict.{language}.txt" for language in pair]
+        if not paths[0].exists():
+            paths = [self.folder / "dict.txt"] * 2
+        return dict(zip(("src", "tgt"), paths, strict=True))
+
+    def save(self, state: dict[str, Any], args: Namespace | None, cfg: Any = None) -> None:
+        history = [{"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {},
+                    "num_updates": 7}]  # fmt: skip
+        extra = {"epoch": 1, "train_iterator": {"epoch": 1}}
+        torch.save(
+            {"args": args, "cfg": cfg, "model": state, "optimizer_history": history,
+             "extra_state": extra},
+            self.checkpoint,
+        )  # fmt: skip
+
+
+def random_parameters(
+    args: Namespace,
+    words: Dictionary,
+    target: Dictionary | None = None,
+    towards_end: float = 9,
+    seed: int = 7,
+) -> dict[str, Any]:
+    """Parameters of fairseq's transformer with these options, which ends its translations.
+
+    Larger numbers than those it starts with make it say different things to different sentences.
+    """
+
+    class Task:
+        source_dictionary, target_dictionary = words, target or words
+
+    torch.manual_seed(seed)
+    model = TransformerModel.build_model(args, Task)
+    state = {name: 3 * value for name, value in model.state_dict().items()}
+    last = "layer_norm" if args.decoder_normalize_before else "layers.0.final_layer_norm"
+    state[f"decoder.{last}.bias"] += 1
+    row = state["decoder.output_projection.weight"][words.eos()]
+    row += towards_end / len(row)
+    return state
+
+
+def complete(args: Namespace) -> Namespace:
+    """The options with fairseq's defaults."""
+    base_architecture(args)
+    return args
+
+
+def sections(args: Namespace) -> dict[str, Any]:
+    """The options as fairseq stores them since 2021, a Namespace for task and for model."""
+    cfg: Any = OmegaConf.to_container(
+        convert_namespace_to_omegaconf(args), resolve=True, enum_to_str=True
+    )
+    task, model = vars(args) | {"_name": args.task}, vars(args) | {"_name": args.arch}
+    return {**cfg, "task": Namespace(**task), "model": Namespace(**model)}
+
+
+def add_tags(words: Dictionary, tags: Iterable[str]) -> Dictionary:
+    for tag in tags:
+        words.add_symbol(tag)
+    return words
+
+
+def m2m100(folder: Path) -> Model:
+    """M2M-100: examples/m2m_100/README.md (``--lang-pairs``, ``--fixed-dictionary``,
+    ``--decoder-langtok --encoder-langtok src``) and the arguments of
+    data/multilingual/multilingual_data_manager.py, of which `prepare` changes ``langtoks``; options
+    as a Namespace, as fairseq stored them until the end of 2020.
+    """
+    model = Model(folder)
+    model.save_dictionaries("dict.txt")
+    args = complete(
+        Namespace(
+            arch="transformer_wmt_en_de_big", task="translation_multi_simple_epoch",
+            criterion="label_smoothed_cross_entropy", data="/private/home/data-bin",
+            source_lang=None, target_lang=None, lang_pairs="en-de,de-en,en-fr,fr-en",
+            langs=None, lang_dict=None, lang_tok_style="multilingual", encoder_langtok="src",
+            decoder_langtok=True, langtoks={"main": ("src", "tgt")}, langtoks_specs=["main"],
+            lang_tok_replacing_bos_eos=False, extra_data=None, source_dict=None, target_dict=None,
+            left_pad_source="True", left_pad_target="False", max_source_positions=1024,
+            max_target_positions=1024, sampling_method="temperature", sampling_temperature=5,
+            encoder_normalize_before=True, decoder_normalize_before=True,
+            share_all_embeddings=True, share_decoder_input_output_embed=True, **SIZES,
+        )
+    )  # fmt: skip
+    tags = ["__de__", "__en__", "__fr__"]
+    model.save(random_parameters(args, add_tags(model.words, tags)), args)
+    model.pairs = ("en", "de"), ("fr", "en")
+    model.task = (
+        "--task=translation_multi_simple_epoch", f"--lang-pairs={args.lang_pairs}",
+        f"--fixed-dictionary={folder / 'dict.txt'}", "--decoder-langtok", "--encoder-langtok=src",
+    )  # fmt: skip
+    return model
+
+
+def nllb(folder: Path) -> Model:
+    """NLLB-200: examples/nllb/modeling of fairseq's branch nllb (README.md, and
+    train/train_script.py: ``--langs``, ``--encoder-langtok src --decoder-langtok``,
+    ``--share-all-embeddings``, norms before); options as fairseq stores them since 2021. The
+    ``dictionary.txt`` of the download has the languages' tags.
+    """
+    model, languages = Model(folder), ["eng_Latn", "fra_Latn", "hin_Deva"]
+    add_tags(model.words, [f"__{language}__" for language in languages])
+    model.save_dictionaries("dict.txt")
+    args = complete(
+        Namespace(
+            _name="transformer", arch="transformer", task="translation_multi_simple_epoch",
+            data="/data/nllb", source_lang=None, target_lang=None,
+            lang_pairs=["eng_Latn-fra_Latn", "hin_Deva-eng_Latn"], langs=languages, lang_dict=None,
+            lang_tok_style="multilingual", encoder_langtok="src", decoder_langtok=True,
+            langtoks={"main": ("src", "tgt")}, langtoks_specs=["main"],
+            lang_tok_replacing_bos_eos=False, add_data_source_prefix_tags=False, extra_data=None,
+            source_dict=None, target_dict=None, fixed_dictionary="/data/nllb/dictionary.txt",
+            left_pad_source=True, left_pad_target=False, max_source_positions=512,
+            max_target_positions=512, encoder_normalize_before=True,
+            decoder_normalize_before=True, share_all_embeddings=True, **SIZES,
+        )
+    )  # fmt: skip
+    model.save(random_parameters(args, model.words), None, sections(args))
+    model.pairs = ("eng_Latn", "fra_Latn"), ("hin_Deva", "eng_Latn")
+    model.task = (
+        "--task=translation_multi_simple_epoch", f"--langs={','.join(languages)}",
+        f"--lang-pairs={','.join(args.lang_pairs)}",
+        f"--fixed-dictionary={folder / 'dict.txt'}", "--decoder-langtok", "--encoder-langtok=src",
+    )  # fmt: skip
+    return model

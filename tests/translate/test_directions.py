@@ -1,0 +1,234 @@
+"""Directions of multilingual models are marked as fairseq's tasks mark them."""
+
+import math
+import re
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+
+from diet_fairseq import Translator
+from diet_fairseq.cli import main
+from diet_fairseq.errors import UserError
+from diet_fairseq.text.whitespace import normalise
+from diet_fairseq.translate.directions import SOURCE, TARGET, Marks, read_task
+from diet_fairseq.translate.model_json import ModelDescription
+from diet_fairseq.translate.translator import TooLong
+from tests.support import commands, published
+from tests.support.texts import sentences, write
+
+TEXTS = sentences(4, seed=5)
+LAYOUTS = [published.m2m100, published.nllb]
+
+
+@pytest.fixture(scope="module", params=LAYOUTS, ids=lambda layout: layout.__name__)
+def model(request, tmp_path_factory):
+    return request.param(tmp_path_factory.mktemp("published"))
+
+
+def options(model, pair):
+    """The arguments of `Translator` for a checkpoint and a direction."""
+    languages = {"source_lang": pair[0], "target_lang": pair[1]}
+    return {"data": model.folder, "subwords": model.subwords, **languages}
+
+
+def flags(model, pair):
+    """The same as words of a command line."""
+    return [f"--{name.replace('_', '-')}={value}" for name, value in options(model, pair).items()]
+
+
+def generate(model, pair, folder):
+    """What stock fairseq-generate prints of both hypotheses: score and text of each."""
+    source, target = pair
+    for language in pair:
+        lines = [" ".join(model.pieces.encode(text, out_type=str)) for text in TEXTS]
+        write(folder / f"test.{language}", lines)
+    names = [f"--{kind}dict={name}" for kind, name in model.dictionaries(pair).items()]
+    binary = folder / "-".join(pair)
+    done = commands.run(
+        "preprocess", f"-s={source}", f"-t={target}", f"--testpref={folder / 'test'}", *names,
+        f"--destdir={binary}", plugin=False,
+    )  # fmt: skip
+    assert done.status == 0, done.text
+    done = commands.run(
+        "generate", binary, *model.task, f"-s={source}", f"-t={target}",
+        f"--path={model.checkpoint}", "--beam=2", "--nbest=2", "--batch-size=1",
+        "--required-batch-size-multiple=1", "--max-len-a=1",
+        "--max-len-b=50", "--cpu", plugin=False, first=commands.without_protection,
+    )  # fmt: skip
+    assert done.status == 0, done.text
+    lines = re.findall(r"^H-(\d+)\t(\S+)\t(.*)$", done.out, re.MULTILINE)
+    lines.sort(key=lambda line: int(line[0]))
+    tags = re.compile(r"__\w+__|\[\w+\]|<mask>")
+    decoded = [normalise(model.pieces.decode(tags.sub("", line[2]).split())) for line in lines]
+    scores = [float(score) * math.log(2) for _, score, _ in lines]
+    return scores, decoded
+
+
+def test_both_engines_translate_as_fairseq_generate_does(model, tmp_path):
+    first, second = model.pairs
+    translator = Translator(model.checkpoint, **options(model, first))
+    words = ["export", "ctranslate2", str(model.checkpoint), str(tmp_path / "exported")]
+    assert main([*words, *flags(model, first)]) == 0
+    exported = Translator(tmp_path / "exported")
+    assert (exported.source_lang, exported.target_lang) == first
+    assert exported.targets == translator.targets
+    outputs = []
+    for source, target in (first, second):
+        scores, texts = generate(model, (source, target), tmp_path)
+        for engine in (translator, exported):
+            candidates = engine.candidates(
+                TEXTS, beam=2, nbest=2, source_lang=source, target_lang=target
+            )
+            ours = [candidate for line in candidates for candidate in line]
+            assert [candidate.text for candidate in ours] == texts
+            assert [candidate.score for candidate in ours] == pytest.approx(scores, abs=1e-3)
+        outputs.append(texts)
+    assert outputs[0] != outputs[1]
+
+
+@pytest.fixture(scope="module")
+def m2m100(tmp_path_factory):
+    return published.m2m100(tmp_path_factory.mktemp("m2m100"))
+
+
+@pytest.fixture(scope="module")
+def translator(m2m100):
+    return Translator(m2m100.checkpoint, **options(m2m100, ("en", "de")))
+
+
+def test_a_multilingual_checkpoint_has_fairseq_s_languages(translator):
+    assert translator.targets == {"de": ["en", "fr"], "en": ["de", "fr"], "fr": ["de", "en"]}
+
+
+@pytest.mark.parametrize(
+    ("pair", "text"),
+    [
+        ((None, "de"), "does not say its languages: give --source-lang, one of de, en, fr"),
+        (("en", None), "does not say its languages: give --target-lang, one of de, en, fr"),
+        (("nl", "de"), ": --source-lang must be one of the model's languages, de, en, fr, but is"
+         " nl"),
+        (("en", "nl"), ": --target-lang must be a language that the model translates en to, de, fr,"
+         " but is nl"),
+        (("en", "en"), ": --target-lang must be a language that the model translates en to, de, fr,"
+         " but is en"),
+    ],
+)  # fmt: skip
+def test_languages_that_the_model_lacks_are_refused(m2m100, pair, text):
+    with pytest.raises(UserError) as error:
+        Translator(m2m100.checkpoint, **options(m2m100, pair))
+    assert str(error.value).endswith(text)
+
+
+def test_a_translation_between_other_languages_names_those_that_exist(translator):
+    with pytest.raises(UserError) as error:
+        translator.translate("a", target_lang="nl")
+    assert str(error.value) == (
+        "target_lang must be a language that the model translates en to, de, fr, but is nl"
+    )
+
+
+def test_a_tag_in_the_text_is_an_unknown_word(m2m100):
+    translator = Translator(
+        m2m100.checkpoint, data=m2m100.folder, subwords="none", source_lang="en", target_lang="de"
+    )
+    outputs = {translator.translate(f"▁ban {word}") for word in ("__fr__", "<unk>", "</s>", "xyz")}
+    assert len(outputs) == 1
+
+
+def test_tags_leave_less_room_in_the_encoder(translator):
+    with pytest.raises(TooLong) as error:
+        translator.translate("b " * 2000, strict=True)
+    assert error.value.max_subwords == translator.max_source_length - 1 == 1022
+
+
+def test_a_dictionary_of_another_model_is_named(m2m100, tmp_path):
+    lines = (m2m100.folder / "dict.txt").read_text().splitlines(keepends=True)
+    (tmp_path / "dict.txt").write_text("".join(lines[:-1]))
+    with pytest.raises(UserError) as error:
+        Translator(m2m100.checkpoint, **options(m2m100, ("en", "de")) | {"data": tmp_path})
+    words = len(lines) + 7  # four marks and three tags
+    assert str(error.value) == (
+        f"{tmp_path / 'dict.txt'}, with the tags of 3 languages, has {words - 1} tokens, but "
+        f"{m2m100.checkpoint} has {words}: give by --data the folder of the dictionary that the "
+        "model was trained with"
+    )
+
+
+def test_a_model_json_without_directions_is_refused(m2m100, tmp_path):
+    for path in (m2m100.checkpoint, m2m100.folder / "dict.txt"):
+        shutil.copyfile(path, tmp_path / path.name)
+    for language in ("en", "de"):
+        shutil.copyfile(m2m100.folder / "dict.txt", tmp_path / f"dict.{language}.txt")
+    description = ModelDescription("fairseq", "en", "de", tmp_path, tmp_path / "model.pt", tmp_path)
+    description.write()
+    with pytest.raises(UserError) as error:
+        Translator(tmp_path)
+    assert str(error.value) == (
+        f"{tmp_path / 'model.pt'} is a multilingual model, but the model.json beside it has no "
+        "directions: add them, or remove it and give --data and --subwords"
+    )
+    directions, _ = read_task(vars(torch.load(m2m100.checkpoint, weights_only=False)["args"]))
+    replace(description, directions=directions).write()
+    described = Translator(tmp_path)
+    assert described.targets == directions.targets
+    assert described.translate("▁ban") == described.translate("▁ban", source_lang="en")
+
+
+TASK = {"_name": "translation_multi_simple_epoch", "lang_pairs": "en-de,de-en"}
+
+
+@pytest.mark.parametrize(
+    ("task", "marks", "added"),
+    [
+        ({}, Marks(), ["__de__", "__en__"]),
+        ({"encoder_langtok": "tgt"}, Marks(source_prefix=(TARGET,)), ["__de__", "__en__"]),
+        ({"decoder_langtok": "True"}, Marks(target_prefix=(TARGET,)), ["__de__", "__en__"]),
+        ({"langtoks": {"main": ["src", "tgt"]}},
+         Marks(source_prefix=(SOURCE,), target_prefix=(TARGET,)), ["__de__", "__en__"]),
+        ({"langs": "en,de,fr", "lang_tok_style": "mbart"}, Marks(),
+         ["[en]", "[de]", "[fr]", "<mask>"]),
+        ({"langtoks_specs": ["main", "mono_dae"], "extra_data": {"mono_dae": ""}}, Marks(),
+         ["__de__", "__en__", "__de_dae__", "__en_dae__", "<mask>"]),
+        ({"lang_dict": "???"}, Marks(), []),
+        ({"encoder_langtok": "src", "decoder_langtok": True, "lang_tok_replacing_bos_eos": True},
+         Marks(source_end=(SOURCE,), target_start=TARGET), ["__de__", "__en__"]),
+        ({"_name": "multilingual_translation", "encoder_langtok": "tgt"},
+         Marks(source_end=(TARGET,)), ["__de__", "__en__"]),
+        ({"_name": "multilingual_translation"}, Marks(), []),
+    ],
+)  # fmt: skip
+def test_marks_are_read_from_the_options_of_a_task(task, marks, added):
+    directions, tokens = read_task(TASK | task)
+    assert (directions.marks, tokens) == (marks, added)
+
+
+@pytest.mark.parametrize(
+    ("task", "option"),
+    [
+        ({"add_data_source_prefix_tags": True}, "--add-data-source-prefix-tags"),
+        ({"lang_tok_style": "other"}, "--lang-tok-style other"),
+        ({"langtoks": {"main": ("src.mined", "tgt")}}, "--langtoks ('src.mined', 'tgt')"),
+    ],
+)
+def test_marks_that_are_not_known_are_refused_by_name(task, option):
+    with pytest.raises(UserError) as error:
+        read_task(TASK | task)
+    assert str(error.value) == (
+        f"the checkpoint was trained with {option}, whose marks of languages are not known here: "
+        "translate with fairseq-generate"
+    )
+
+
+def test_a_language_of_a_stranger_s_checkpoint_is_checked():
+    with pytest.raises(UserError, match=r"^the checkpoint names the language '\.\./x', but a lan"):
+        read_task(TASK | {"langs": ["en", "../x"]})
+
+
+def test_a_vocabulary_must_have_the_tags_of_all_languages():
+    directions, tags = read_task(TASK | {"encoder_langtok": "src", "decoder_langtok": True})
+    directions.check_vocabularies(["</s>", *tags], ["</s>", *tags], "dict.txt")
+    for sides in ((["</s>", "__en__"], ["</s>", *tags]), (["</s>", *tags], ["</s>", "__en__"])):
+        with pytest.raises(UserError, match=r"^dict\.txt must have the tag of every language, but"):
+            directions.check_vocabularies(*sides, "dict.txt")
