@@ -244,20 +244,21 @@ def _check_temperature(description: ModelDescription, model: Any) -> None:
 def _build_multilingual_task(
     state: dict[str, Any], description: ModelDescription
 ) -> TranslationTask | None:
-    """fairseq's task ``translation`` with the dictionaries of a multilingual task.
+    """fairseq's task ``translation`` with the dictionaries of a multilingual model.
 
     Tags of languages are in its dictionaries, and `Marks` puts them into sentences.
 
     Returns:
-        None for any other task
+        None for any other model
 
     Raises:
         UserError: ``model.json`` has no directions, or the dictionaries don't fit the model
     """
     options = task_options(state)
     marked = read_task(options)
-    if marked is None:
+    if marked is None and description.directions is None:
         return None
+    added_tokens = marked[1] if marked else []
     if description.directions is None:
         raise UserError(
             f"{description.checkpoint} is a multilingual model, but the model.json beside it has "
@@ -266,7 +267,7 @@ def _build_multilingual_task(
     dictionaries: list[Dictionary] = []
     for path in dictionary_paths(description):
         dictionary = Dictionary.load(str(path))
-        for token in marked[1]:
+        for token in added_tokens:
             dictionary.add_symbol(token)
         rows = state["model"].get("encoder.embed_tokens.weight", ())
         if not dictionaries and len(rows) not in (0, len(dictionary)):

@@ -87,6 +87,7 @@ class ModelDescription:
     def check_vocabulary(self, words: Collection[str]) -> None:
         """Refuse the words of a dictionary to which no subword model belongs."""
         files = f"{self.data or self.folder} and {self.subword_model}"
+        words = [word for word in words if word not in self.all_directions.all_tags]
         check_vocabulary([tokenizer.subwords for tokenizer in self.tokenizers], words, files)
 
     def write(self) -> None:
@@ -220,8 +221,8 @@ def read_model_json(folder: Path) -> ModelDescription:
     if content.directions:
         options["directions"] = content.directions.directions()
         _check_tags(options["directions"], path)
-        names = f"{path}: source_lang", f"{path}: target_lang"
-        options["directions"].check(content.source_lang, content.target_lang, names)
+        fields = f"{path}: source_lang", f"{path}: target_lang"
+        options["directions"].check(content.source_lang, content.target_lang, fields)
     return ModelDescription(**options, folder=folder)
 
 

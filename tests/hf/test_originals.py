@@ -16,9 +16,11 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 
 from diet_fairseq import Translator
 from diet_fairseq.cli import main
+from diet_fairseq.errors import UserError
 from diet_fairseq.hf.convert import marian
 from diet_fairseq.models.warm_start import loading
 from diet_fairseq.text.subwords import SentencePiece
+from diet_fairseq.translate.directions import Marks
 from diet_fairseq.translate.model_json import read_model_json
 from tests.hf.conftest import export, loaded, take_back
 from tests.hf.test_bad_input import refused
@@ -225,6 +227,68 @@ def test_defaults_of_generation_are_kept(marian_folder, tmp_path, capsys):
     assert "generation's no_repeat_ngram_size 3 has no counterpart here and is left out" in printed
     assert f"--arch transformer_learned --finetune-from-model {tmp_path / 'out'}/mod" in printed
     assert " --activation-fn swish " in (tmp_path / "out" / "options.txt").read_text()
+
+
+def test_nllb_s_old_tokenizer_puts_the_tag_at_the_end(tmp_path):
+    folder = originals.nllb(tmp_path / "folder")
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"legacy_behaviour": True}))
+    take_back(folder, tmp_path / "out")
+    description = read_model_json(tmp_path / "out")
+    assert description.languages == ("eng_Latn", "deu_Latn")
+    assert description.directions.mark("fra_Latn", "deu_Latn") == Marks(
+        source_end=("</s>", "fra_Latn"), target_prefix=("deu_Latn",)
+    )
+    Translator(tmp_path / "out", source_lang="fra_Latn").translate("the fox")
+    with pytest.raises(UserError, match="must be one of the model's languages, ace_Arab, "):
+        Translator(tmp_path / "out", source_lang="fr")
+
+
+def test_opus_mt_s_tags_are_target_languages(tmp_path):
+    take_back(originals.marian(tmp_path / "folder", languages=("deu", "nld")), tmp_path / "out")
+    description = read_model_json(tmp_path / "out")
+    assert description.directions.targets == {"en": ["deu", "nld"]}
+    assert description.directions.mark("en", "nld") == Marks(source_prefix=(">>nld<<",))
+    assert Translator(tmp_path / "out", target_lang="nld").target_lang == "nld"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("build", "source", "target", "is_start"),
+    [
+        (originals.m2m_100, "en", "de", False),
+        (originals.mbart, "en_XX", "de_DE", True),
+    ],
+)
+def test_multilingual_translations_are_those_of_generate(build, source, target, is_start, tmp_path):
+    folder = build(tmp_path / "folder", updates=250, d_model=32)
+    take_back(folder, tmp_path / "out")
+    lines = [line for line, _ in originals.sentence_pairs(20, seed=7)]
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    description = read_model_json(tmp_path / "out")
+    marks = description.directions.mark(source, target)
+    pieces, decoder = description.tokenizers
+    tag = tokenizer.convert_tokens_to_ids({"de": "__de__"}.get(target, target))
+    options = {"decoder_start_token_id" if is_start else "forced_bos_token_id": tag}
+    if is_start:
+        options["min_new_tokens"] = 1  # elsewhere the tag counts
+    theirs = []
+    for line in lines:
+        words = [*marks.source_prefix, *pieces.encode(line), *marks.source_end]
+        ids = torch.tensor([tokenizer.convert_tokens_to_ids(words)])
+        out = model.generate(ids, num_beams=4, early_stopping=True, length_penalty=0.0,
+                             max_length=38, **options)  # fmt: skip
+        tokens = tokenizer.convert_ids_to_tokens(out[0])
+        special = {"</s>", "<pad>", "__de__", target}
+        theirs.append(decoder.decode([token for token in tokens if token not in special]))
+    assert len(set(theirs)) > 3
+    main(["export", "ctranslate2", str(tmp_path / "out"), str(tmp_path / "ctranslate2")])
+    for name in ("out", "ctranslate2"):
+        ours = Translator(tmp_path / name).translate(lines, beam=4, lenpen=0.0)
+        different = [pair for pair in zip(ours, theirs, strict=True) if pair[0] != pair[1]]
+        assert all(translation == "" for _, translation in different)  # ours has words
+        assert len(different) < 5
 
 
 def test_weights_in_pytorch_s_format_are_read_as_data(marian_folder, tmp_path):

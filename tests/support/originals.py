@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -56,14 +57,27 @@ def train(model: Any, tokenizer: Any, updates: int) -> None:
     model.eval()
 
 
-def save(model: Any, tokenizer: Any, folder: Path) -> Path:
+def save(model: Any, tokenizer: Any, folder: Path, updates: int = 0) -> Path:
+    if updates:
+        train(randomize(model, 0.1), tokenizer, updates)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
 
-def marian(folder: Path, separate: bool = False, updates: int = 0, **options: Any) -> Path:
-    """A Marian model: </s> and <unk> come first in its vocabulary, <pad> last."""
+def marian(
+    folder: Path,
+    separate: bool = False,
+    updates: int = 0,
+    languages: Iterable[str] = (),
+    **options: Any,
+) -> Path:
+    """A Marian model: </s> and <unk> come first in its vocabulary, <pad> last.
+
+    Args:
+        separate: whether source and target have their own vocabularies
+        languages: target languages with a tag
+    """
     folder.mkdir()
     models, vocabularies = [], []
     for side, text in (("source", ENGLISH), ("target", GERMAN)):
@@ -74,7 +88,9 @@ def marian(folder: Path, separate: bool = False, updates: int = 0, **options: An
     words = vocabularies if separate else [[*vocabularies[0], *vocabularies[1]]]
     files = ["vocab.json", "target_vocab.json"]
     for name, pieces in zip(files, words, strict=False):
-        symbols = dict.fromkeys(["</s>", "<unk>", *pieces, "<pad>"])
+        symbols = dict.fromkeys(
+            ["</s>", "<unk>", *(f">>{n}<<" for n in languages), *pieces, "<pad>"]
+        )
         (folder / name).write_text(json.dumps({word: n for n, word in enumerate(symbols)}))
     tokenizer_class: Any = transformers.MarianTokenizer
     tokenizer = tokenizer_class(
@@ -92,11 +108,8 @@ def marian(folder: Path, separate: bool = False, updates: int = 0, **options: An
     config = transformers.MarianConfig(**values)
     marian_model = randomize(transformers.MarianMTModel(config))
     marian_model.final_logits_bias.normal_()
-    if updates:
-        randomize(marian_model, 0.1)
-        train(marian_model, tokenizer, updates)
     marian_model.generation_config.update(num_beams=4, max_length=38, bad_words_ids=[[pad]])
-    return save(marian_model, tokenizer, folder)
+    return save(marian_model, tokenizer, folder, updates)
 
 
 def pieces_with_offset(folder: Path, size: int = 70) -> list[str]:
@@ -107,7 +120,7 @@ def pieces_with_offset(folder: Path, size: int = 70) -> list[str]:
     return ["<s>", "<pad>", "</s>", "<unk>", *pieces]
 
 
-def m2m_100(folder: Path, **options: Any) -> Path:
+def m2m_100(folder: Path, updates: int = 0, **options: Any) -> Path:
     """M2M-100, whose languages follow the pieces of ``vocab.json``, and 8 made-up words those."""
     folder.mkdir()
     words = pieces_with_offset(folder)
@@ -116,26 +129,26 @@ def m2m_100(folder: Path, **options: Any) -> Path:
         str(folder / "vocab.json"), str(folder / "sentencepiece.bpe.model"),
         src_lang="en", tgt_lang="de",
     )  # fmt: skip
-    return multilingual(folder, tokenizer, len(words) + 100 + 8, **options)
+    return multilingual(folder, tokenizer, len(words) + 100 + 8, updates, **options)
 
 
-def nllb(folder: Path, **options: Any) -> Path:
+def nllb(folder: Path, updates: int = 0, **options: Any) -> Path:
     """NLLB, whose tokens are in ``tokenizer.json``."""
     folder.mkdir()
     words = {word: n for n, word in enumerate(pieces_with_offset(folder))}
     tokenizer_class: Any = transformers.NllbTokenizer
     tokenizer = tokenizer_class(vocab=words, src_lang="eng_Latn", tgt_lang="deu_Latn")
-    return multilingual(folder, tokenizer, len(tokenizer) + 2, **options)
+    return multilingual(folder, tokenizer, len(tokenizer) + 2, updates, **options)
 
 
-def multilingual(folder: Path, tokenizer: Any, size: int, **options: Any) -> Path:
+def multilingual(folder: Path, tokenizer: Any, size: int, updates: int, **options: Any) -> Path:
     """A model of the class of M2M-100 and NLLB."""
     values: dict[str, Any] = SIZES | {"vocab_size": size, "scale_embedding": True} | options
     model = transformers.M2M100ForConditionalGeneration(transformers.M2M100Config(**values))
-    return save(randomize(model), tokenizer, folder)
+    return save(randomize(model), tokenizer, folder, updates)
 
 
-def mbart(folder: Path, **options: Any) -> Path:
+def mbart(folder: Path, updates: int = 0, **options: Any) -> Path:
     """mBART, with its languages and ``<mask>`` after the pieces."""
     folder.mkdir()
     pieces = pieces_with_offset(folder)
@@ -145,7 +158,8 @@ def mbart(folder: Path, **options: Any) -> Path:
     tokenizer = tokenizer_class(vocab=vocabulary, src_lang="en_XX", tgt_lang="de_DE")
     values: dict[str, Any] = SIZES | {"vocab_size": len(tokenizer), "scale_embedding": True}
     config = transformers.MBartConfig(**values | options)
-    return save(randomize(transformers.MBartForConditionalGeneration(config)), tokenizer, folder)
+    model = randomize(transformers.MBartForConditionalGeneration(config))
+    return save(model, tokenizer, folder, updates)
 
 
 #: sizes of BERT's kin

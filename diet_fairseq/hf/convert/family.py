@@ -12,6 +12,7 @@ from torch import Tensor
 from ...errors import UserError, one_line
 from ...files import MAX_VOCABULARY_BYTES, read_json, read_json_object, validate
 from ...text.subwords import SentencePiece
+from ...translate.model_json import Language
 from .configuration import ACTIVATIONS
 
 ADVICE = "give another folder"
@@ -23,6 +24,19 @@ SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 MASK = "<mask>"
 #: the SentencePiece model of M2M-100, NLLB, mBART and XLM-R
 PIECES = "sentencepiece.bpe.model"
+
+
+class Texts(BaseModel, strict=True):
+    """The options of ``tokenizer_config.json`` that count here."""
+
+    source_lang: Language | None = None
+    target_lang: Language | None = None
+    src_lang: Language | None = None  # of multilingual models
+    tgt_lang: Language | None = None
+    tokenizer_class: str | None = None
+    legacy_behaviour: bool = False
+    language_codes: str | None = None
+    do_lower_case: bool | None = None
 
 
 class Vocabulary(NamedTuple):
@@ -216,3 +230,9 @@ def read_pieces(folder: Path, languages: Sequence[str] = ()) -> dict[str, int]:
     if isinstance(vocabulary, list):
         vocabulary = {piece: number for number, (piece, _) in enumerate(vocabulary)}
     return vocabulary | {token.content: token.id for token in content.added_tokens}
+
+
+def read_texts(folder: Path) -> Texts:
+    """The folder's ``tokenizer_config.json``, or what follows without one."""
+    path = folder / "tokenizer_config.json"
+    return read_json_object(path, Texts, advice=ADVICE) if path.exists() else Texts()

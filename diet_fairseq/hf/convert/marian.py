@@ -1,13 +1,15 @@
 """Marian's models, such as OPUS-MT's: ``MarianMTModel``."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from .family import Vocabulary, read_tokens
+from ...translate.directions import TARGET, Directions, Marks
+from .family import Texts, Vocabulary, read_tokens
 from .translation import Translation
 
 
@@ -30,12 +32,25 @@ class Marian(Translation):
     optional = r"final_logits_bias|.*embed_positions\.weight"
     options: ClassVar = {"arch": "transformer_learned", "decoder_output_bias": True}
 
+    tag = ">>(.+)<<"
+
     def vocabularies(self, folder: Path, config: Any) -> list[Vocabulary]:
         files = [(folder / "vocab.json", config.vocab_size)]
         if not config.share_encoder_decoder_embeddings:
             target = folder / "target_vocab.json"
             files.append((target if target.exists() else files[0][0], config.decoder_vocab_size))
         return [Vocabulary.from_tokens(read_tokens(file), size, {}) for file, size in files]
+
+    def directions(self, texts: Texts, vocabularies: list[Vocabulary]) -> Directions | None:
+        """Target languages, if the vocabulary has their tags."""
+        known = super().directions(texts, vocabularies)
+        if known is None or len(vocabularies) > 1:
+            return None
+        source = texts.source_lang or "source"
+        return replace(known, pairs=tuple((source, target) for target in known.tags))
+
+    def marks(self, texts: Texts) -> Marks:
+        return Marks(source_prefix=(TARGET,))
 
     def subword_models(self, folder: Path) -> list[Path]:
         return [folder / "source.spm", folder / "target.spm"]

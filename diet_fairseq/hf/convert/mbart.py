@@ -5,8 +5,9 @@ from typing import Any, ClassVar
 
 from transformers.models.mbart.tokenization_mbart import FAIRSEQ_LANGUAGE_CODES
 
-from .family import PIECES, Vocabulary, read_pieces
-from .translation import Translation
+from ...translate.directions import EOS, SOURCE, TARGET, Marks
+from .family import PIECES, Texts, Vocabulary, read_pieces
+from .translation import TAGGED, Translation
 
 
 class MBart(Translation):
@@ -26,6 +27,14 @@ class MBart(Translation):
         "decoder_normalize_before": True,
         "layernorm_embedding": True,
     }
+
+    tag = r"([a-z]{2}_[A-Z]{2})"
+
+    def marks(self, texts: Texts) -> Marks:
+        """mBART-50's are M2M-100's; mBART-25 ends its source, and starts its target, with a tag."""
+        if (texts.tokenizer_class or "").startswith("MBart50"):
+            return TAGGED
+        return Marks(source_end=(EOS, SOURCE), target_start=TARGET)
 
     def vocabularies(self, folder: Path, config: Any) -> list[Vocabulary]:
         tokens = read_pieces(folder, FAIRSEQ_LANGUAGE_CODES)

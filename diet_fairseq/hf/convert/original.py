@@ -18,11 +18,13 @@ from ...checkpoints.configuration import no_larger_than
 from ...checkpoints.plain import reason
 from ...errors import UserError, as_user_error
 from ...files import MAX_JSON_BYTES, read_json, read_json_object
+from ...translate.directions import Directions
 from ...translate.model_files import TEXT_OPTIONS_JSON, TextOptions
-from ...translate.model_json import Language, ModelDescription, read_model_json
+from ...translate.model_json import ModelDescription, read_model_json
 from ..configuration import LARGEST_SIZES
 from .checkpoint import MODEL, complete, read_tensors, write_checkpoint
-from .family import ADVICE, MASK, Family, Vocabulary
+from .family import ADVICE, MASK, Family, Vocabulary, read_texts
+from .translation import default_direction
 
 #: ``model_type`` -> the module with its `Family`
 FAMILIES = {name: name.replace("-", "_") for name in (
@@ -34,16 +36,6 @@ OPTIONS = "options.txt"
 LARGEST = {**LARGEST_SIZES, "position_embeddings": 1 << 16, "d_model": 1 << 20}
 #: largest difference of outputs, divided by the largest output if that is above 1
 TOLERANCE = 1e-5
-
-
-class Texts(BaseModel, strict=True):
-    """The languages and the case in ``tokenizer_config.json``."""
-
-    source_lang: Language | None = None
-    target_lang: Language | None = None
-    src_lang: Language | None = None  # of multilingual models
-    tgt_lang: Language | None = None
-    do_lower_case: bool | None = None
 
 
 class Generation(BaseModel, strict=True):
@@ -74,7 +66,7 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> None:
     Raises:
         UserError: fairseq's model can't compute what the folder's model computes
     """
-    family: Family = import_module(f".{FAMILIES[kind]}", __package__).FAMILY
+    family: Any = import_module(f".{FAMILIES[kind]}", __package__).FAMILY
     config, reference, missing_names = load_reference(family, folder)
     vocabularies = family.vocabularies(folder, config)
     for vocabulary in vocabularies:
@@ -86,12 +78,13 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> None:
     }
     options = family.arguments(config, tensors)
     args = Namespace(**options)
-    translates = bool(config.is_encoder_decoder)
+    translates, directions, names = bool(config.is_encoder_decoder), None, ["dict.txt"]
     if translates:
-        args.source_lang, args.target_lang = languages(folder)
-        names = [f"dict.{args.source_lang}.txt", f"dict.{args.target_lang}.txt"]
-    else:
-        names = ["dict.txt"]
+        texts = read_texts(folder)
+        directions = family.directions(texts, vocabularies)
+        args.source_lang, args.target_lang = default_direction(texts, directions)
+        if directions is None:
+            names = [f"dict.{args.source_lang}.txt", f"dict.{args.target_lang}.txt"]
     dictionaries = []
     for name, vocabulary in zip(names, [vocabularies[0], vocabularies[-1]], strict=False):
         vocabulary.write(out / name, without_mask=not translates)
@@ -111,7 +104,7 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> None:
     check_same(family, model, reference, vocabularies)
     write_checkpoint(out / MODEL, args, model.state_dict())
     if translates:
-        write_model_json(family, folder, out, args)
+        write_model_json(family, folder, out, args, directions)
     else:
         write_encoder_text(family, folder, out)
     if new := [name for name in missing_names if name in tensors]:
@@ -177,15 +170,6 @@ def check_sizes(values: dict[str, Any], path: Path) -> None:
                 )
 
 
-def languages(folder: Path) -> tuple[str, str]:
-    """The languages in the folder's ``tokenizer_config.json``, or names for fairseq's files."""
-    path = folder / "tokenizer_config.json"
-    texts = read_json_object(path, Texts, advice=ADVICE) if path.exists() else Texts()
-    source = texts.source_lang or texts.src_lang or "source"
-    target = texts.target_lang or texts.tgt_lang or "target"
-    return (source, target) if source != target else ("source", "target")
-
-
 def load_parameters(model: nn.Module, state: dict[str, Tensor], folder: Path) -> None:
     """Load fairseq's parameters into its model.
 
@@ -219,7 +203,9 @@ def check_same(family: Family, model: Any, reference: Any, vocabularies: list[Vo
         )
 
 
-def write_model_json(family: Any, folder: Path, out: Path, args: Any) -> None:
+def write_model_json(
+    family: Any, folder: Path, out: Path, args: Any, directions: Directions | None
+) -> None:
     """Write ``model.json`` with the folder's defaults of generation, and the subword models."""
     values: dict[str, Any] = {}
     for name in ("config.json", "generation_config.json"):
@@ -236,6 +222,7 @@ def write_model_json(family: Any, folder: Path, out: Path, args: Any) -> None:
         beam=values.get("num_beams", 1),
         lenpen=float(values.get("length_penalty", 1.0)),
         max_target_length=longest - 1 if longest > 1 else None,  # without </s>
+        directions=directions,
     ).write()  # fmt: skip
     read_model_json(out)  # checks the values
 
@@ -243,8 +230,7 @@ def write_model_json(family: Any, folder: Path, out: Path, args: Any) -> None:
 def write_encoder_text(family: Any, folder: Path, out: Path) -> None:
     """Write the files for an encoder's text, and whether it is lower-cased."""
     family.write_text(folder, out)
-    path = folder / "tokenizer_config.json"
-    texts = read_json_object(path, Texts, advice=ADVICE) if path.exists() else Texts()
+    texts = read_texts(folder)
     text = TextOptions(lower=texts.do_lower_case or False, language="en")
     content = text.model_dump_json(indent=1) + "\n"
     (out / TEXT_OPTIONS_JSON).write_text(content, encoding="utf-8")

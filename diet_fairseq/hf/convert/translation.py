@@ -1,5 +1,6 @@
 """What `import hf` knows about all translation models of transformers."""
 
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,12 +11,17 @@ from fairseq.data.data_utils import collate_tokens
 from torch import Tensor
 
 from ...files import MAX_VOCABULARY_BYTES, check_regular
-from ...text.subwords import SUBWORD_FILES, TARGET
-from .family import Family, Vocabulary, activation
+from ...text.subwords import SUBWORD_FILES
+from ...text.subwords import TARGET as TARGET_PREFIX
+from ...translate.directions import LANGUAGE, SOURCE, TARGET, Directions, Marks
+from .family import Family, Texts, Vocabulary, activation
 
 #: the number that the logit of a symbol without an id is below all biases: its probability is
 #: nothing in float32, and label smoothing's loss stays finite
 UNUSED = 30.0
+
+#: both languages' tags come first, as in M2M-100
+TAGGED = Marks(source_prefix=(SOURCE,), target_prefix=(TARGET,))
 
 
 class Translation(Family):
@@ -30,6 +36,8 @@ class Translation(Family):
     }
     #: fairseq's options that all models of the family have
     options: ClassVar[dict[str, Any]]
+    #: the pattern of a language's tag, whose last group is the language
+    tag: ClassVar[str] = r"(?!)"
 
     def arguments(self, config: Any, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         sizes = {
@@ -74,6 +82,20 @@ class Translation(Family):
             state["decoder.output_projection.bias"] = bias  # which fairseq's model refuses
         return state
 
+    def marks(self, texts: Texts) -> Marks:
+        """The places of the languages' tags."""
+        return TAGGED
+
+    def directions(self, texts: Texts, vocabularies: list[Vocabulary]) -> Directions | None:
+        """The directions of a model whose vocabulary has tags of languages."""
+        tags = {}
+        for symbol in vocabularies[0].symbols:
+            match = re.fullmatch(self.tag, symbol)
+            language = match[match.lastindex or 0] if match else ""
+            if LANGUAGE.fullmatch(language):
+                tags[language] = symbol
+        return Directions(tags, marks=self.marks(texts)) if len(tags) > 1 else None
+
     def subword_models(self, folder: Path) -> list[Path]:
         """The SentencePiece models of source and target, or that of both."""
         raise NotImplementedError
@@ -94,7 +116,7 @@ class Translation(Family):
         for model, field, copy in zip(
             models,
             ("subword_model", "target_subword_model"),
-            (name, f"{TARGET}{name}"),
+            (name, f"{TARGET_PREFIX}{name}"),
             strict=False,
         ):
             shutil.copyfile(model, out / copy)
@@ -145,3 +167,14 @@ class Translation(Family):
             actual = logits.log_softmax(-1)[..., known][previous.ne(pad)]
             differences.append(float((actual - expected).abs().max()))
         return max(differences), float(expected.abs().max())
+
+
+def default_direction(texts: Texts, directions: Directions | None) -> tuple[str, str]:
+    """The languages that a folder names, or others that fairseq's files or its tags have."""
+    source, target = texts.source_lang or texts.src_lang, texts.target_lang or texts.tgt_lang
+    if directions is None:
+        names = source or "source", target or "target"
+        return names if names[0] != names[1] else ("source", "target")
+    targets = directions.targets
+    first = source if source in targets else next(iter(targets))
+    return first, target if target in targets[first] else targets[first][0]
