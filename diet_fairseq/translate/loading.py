@@ -260,6 +260,8 @@ def _build_multilingual_task(
             f"{description.checkpoint} is a multilingual model, but the model.json beside it has "
             "no directions: add them, or remove it and give --data and --subwords"
         )
+    if options["_name"] == "multilingual_translation":
+        _keep_shared_model(state, description)
     dictionaries: list[Dictionary] = []
     for path in dictionary_paths(description):
         dictionary = Dictionary.load(str(path))
@@ -284,6 +286,28 @@ def _build_multilingual_task(
         },
     )
     return TranslationTask(config, *dictionaries)
+
+
+def _keep_shared_model(state: dict[str, Any], description: ModelDescription) -> None:
+    """Replace a checkpoint's models of several directions by the one whose parameters they share.
+
+    Raises:
+        UserError: they don't share them
+    """
+    model: Any = state["cfg"]["model"]
+    if not (getattr(model, "share_encoders", False) and getattr(model, "share_decoders", False)):
+        raise UserError(
+            f"{description.checkpoint} has an encoder or a decoder for each language: only models "
+            "of --share-encoders --share-decoders can be read"
+        )
+    prefix = f"models.{description.source_lang}-{description.target_lang}."
+    state["model"] = {
+        name.removeprefix(prefix): value
+        for name, value in state["model"].items()
+        if name.startswith(prefix)
+    }
+    model.arch = model._name = "transformer"
+    state["args"] = None  # which fairseq would read instead
 
 
 def _replace_old_task(state: dict[str, Any], data: Path) -> Dictionary | None:
