@@ -1,7 +1,10 @@
 """The loader of trained fairseq models, which `translate`, `serve`, `export` and `look` share."""
 
 import shutil
+import warnings
 from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -110,9 +113,17 @@ class LoadedModel:
         ).write()
 
 
+@contextmanager
+def _without_hydra_warnings() -> Iterator[None]:
+    """A context in which fairseq's use of Hydra for old checkpoints prints no warnings."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        yield
+
+
 def read_checkpoint(path: Path) -> dict[str, Any]:
     """The content of a checkpoint, read as data and upgraded to this version of fairseq."""
-    with report_faults(path):
+    with report_faults(path), _without_hydra_warnings():
         state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(str(path))
     return state
 
@@ -160,7 +171,7 @@ def load_model(description: ModelDescription) -> LoadedModel:
         )
     path = description.checkpoint
     assert path is not None
-    with report_faults(path):
+    with report_faults(path), _without_hydra_warnings():
         state = description.state or read_checkpoint(path)
         _override_options(state, description)
         history = state.get("optimizer_history") or [{}]

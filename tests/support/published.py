@@ -247,3 +247,27 @@ def multilingual(folder: Path) -> Model:
         "--encoder-langtok=tgt", "--decoder-langtok",
     )  # fmt: skip
     return model
+
+
+def xlmr(folder: Path) -> Model:
+    """XLM-R: examples/xlmr/README.md (``--arch roberta_...``, ``--task multilingual_masked_lm``) and
+    tasks/multilingual_masked_lm.py; options as a Namespace, <mask> added by the task.
+    """
+    model = Model(folder)
+    model.save_dictionaries("dict.txt")
+    args = Namespace(
+        arch="roberta_base", task="multilingual_masked_lm", criterion="masked_lm",
+        data="/data/cc100", tokens_per_sample=32, max_positions=32, sample_break_mode="complete",
+        mask_prob=0.15, leave_unmasked_prob=0.1, random_token_prob=0.1, mask_whole_words=False,
+        multilang_sampling_alpha=0.7, freq_weighted_replacement=False, seed=1, **SIZES,
+    )  # fmt: skip
+    ARCH_CONFIG_REGISTRY[args.arch](args)
+    model.words.add_symbol("<mask>")
+
+    class Task:
+        source_dictionary = target_dictionary = model.words
+
+    torch.manual_seed(1)
+    encoder = ARCH_MODEL_REGISTRY[args.arch].build_model(args, Task)
+    model.save({name: 4 * value for name, value in encoder.state_dict().items()}, args)
+    return model

@@ -3,6 +3,7 @@
 import math
 import re
 import shutil
+import warnings
 from dataclasses import replace
 
 import pytest
@@ -131,6 +132,25 @@ def test_a_translation_between_other_languages_names_those_that_exist(translator
     assert str(error.value) == (
         "target_lang must be a language that the model translates en to, de, fr, but is nl"
     )
+
+
+def test_a_checkpoint_of_2020_is_loaded_without_warnings_of_hydra(m2m100):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        Translator(m2m100.checkpoint, **options(m2m100, ("en", "de")))
+    assert [warning.message for warning in caught if issubclass(warning.category, UserWarning)] == []
+
+
+def test_an_export_to_transformers_needs_a_model_without_tags(m2m100, tmp_path):
+    pytest.importorskip("transformers")
+    words = ["export", "hf", str(m2m100.checkpoint), str(tmp_path / "hf")]
+    with pytest.raises(UserError) as error:
+        main([*words, *flags(m2m100, ("en", "de"))])
+    assert str(error.value) == (
+        f"{m2m100.checkpoint} marks languages by tags, which tokenizers of exported folders don't "
+        "write: use `diet-fairseq export ctranslate2`"
+    )
+    assert not (tmp_path / "hf").exists()
 
 
 def test_a_tag_in_the_text_is_an_unknown_word(m2m100):
