@@ -250,9 +250,7 @@ def multilingual(folder: Path) -> Model:
 
 
 def xlmr(folder: Path) -> Model:
-    """XLM-R: examples/xlmr/README.md (``--arch roberta_...``, ``--task multilingual_masked_lm``) and
-    tasks/multilingual_masked_lm.py; options as a Namespace, <mask> added by the task.
-    """
+    """XLM-R: examples/xlmr/README.md and tasks/multilingual_masked_lm.py; options as a Namespace, <mask> added by the task."""
     model = Model(folder)
     model.save_dictionaries("dict.txt")
     args = Namespace(
@@ -270,4 +268,38 @@ def xlmr(folder: Path) -> Model:
     torch.manual_seed(1)
     encoder = ARCH_MODEL_REGISTRY[args.arch].build_model(args, Task)
     model.save({name: 4 * value for name, value in encoder.state_dict().items()}, args)
+    return model
+
+
+def wmt19(folder: Path) -> Model:
+    """FAIR's WMT19 model: examples/wmt19/README.md (``--bpe fastbpe --tokenizer moses``, one
+    dictionary filled up with madeupwords, ``--share-all-embeddings``); options as a Namespace, with
+    paths of the machine that trained it.
+    """
+    model = Model(folder)
+    model.subwords = folder / "bpecodes"
+    text = folder / "codes"
+    learn_subwords(text, "subword_nmt", sentences(200), 90)
+    merges = text.read_text().splitlines()[1:]
+    text.unlink()
+    model.subwords.write_text("".join(f"{merge} {9000 - n}\n" for n, merge in enumerate(merges)))
+    model.words = Dictionary()
+    pieces = {piece for merge in merges for piece in (*merge.split(), merge.replace(" ", ""))}
+    for piece in sorted(pieces):
+        symbol = piece.removesuffix("</w>") if piece.endswith("</w>") else f"{piece}@@"
+        model.words.add_symbol(symbol, 9)
+    model.words.finalize(padding_factor=8)
+    model.save_dictionaries("dict.en.txt", "dict.de.txt")
+    args = complete(
+        Namespace(
+            arch="transformer_wmt_en_de_big", task="translation", source_lang="en",
+            target_lang="de", data="/private/home/edunov/wmt19/bin", bpe="fastbpe",
+            bpe_codes="/private/home/edunov/wmt19/bpecodes", tokenizer="moses",
+            criterion="label_smoothed_cross_entropy", left_pad_source="True",
+            left_pad_target="False", max_source_positions=1024, max_target_positions=1024,
+            share_all_embeddings=True, **SIZES,
+        )
+    )  # fmt: skip
+    model.save(random_parameters(args, model.words), args)
+    model.pairs = (("en", "de"),)
     return model

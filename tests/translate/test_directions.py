@@ -138,7 +138,9 @@ def test_a_checkpoint_of_2020_is_loaded_without_warnings_of_hydra(m2m100):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         Translator(m2m100.checkpoint, **options(m2m100, ("en", "de")))
-    assert [warning.message for warning in caught if issubclass(warning.category, UserWarning)] == []
+    assert [
+        warning.message for warning in caught if issubclass(warning.category, UserWarning)
+    ] == []
 
 
 def test_an_export_to_transformers_needs_a_model_without_tags(m2m100, tmp_path):
