@@ -1,7 +1,10 @@
 """The loader of trained fairseq models, which `translate`, `serve`, `export` and `look` share."""
 
 import shutil
+import warnings
 from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -113,9 +116,17 @@ class LoadedModel:
         ).write()
 
 
+@contextmanager
+def _without_hydra_warnings() -> Iterator[None]:
+    """A context in which fairseq's use of Hydra for old checkpoints prints no warnings."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        yield
+
+
 def read_checkpoint(path: Path) -> dict[str, Any]:
     """The content of a checkpoint, read as data and upgraded to this version of fairseq."""
-    with report_faults(path):
+    with report_faults(path), _without_hydra_warnings():
         state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(str(path))
     return state
 
@@ -163,7 +174,7 @@ def load_model(description: ModelDescription) -> LoadedModel:
         )
     path = description.checkpoint
     assert path is not None
-    with report_faults(path):
+    with report_faults(path), _without_hydra_warnings():
         state = description.state or read_checkpoint(path)
         _override_options(state, description)
         history = state.get("optimizer_history") or [{}]
@@ -264,6 +275,8 @@ def _build_multilingual_task(
             f"{description.checkpoint} is a multilingual model, but the model.json beside it has "
             "no directions: add them, or remove it and give --data and --subwords"
         )
+    if options["_name"] == "multilingual_translation":
+        _keep_shared_model(state, description)
     dictionaries: list[Dictionary] = []
     for path in dictionary_paths(description):
         dictionary = Dictionary.load(str(path))
@@ -288,6 +301,28 @@ def _build_multilingual_task(
         },
     )
     return TranslationTask(config, *dictionaries)
+
+
+def _keep_shared_model(state: dict[str, Any], description: ModelDescription) -> None:
+    """Replace a checkpoint's models of several directions by the one whose parameters they share.
+
+    Raises:
+        UserError: they don't share them
+    """
+    model: Any = state["cfg"]["model"]
+    if not (getattr(model, "share_encoders", False) and getattr(model, "share_decoders", False)):
+        raise UserError(
+            f"{description.checkpoint} has an encoder or a decoder for each language: only models "
+            "of --share-encoders --share-decoders can be read"
+        )
+    prefix = f"models.{description.source_lang}-{description.target_lang}."
+    state["model"] = {
+        name.removeprefix(prefix): value
+        for name, value in state["model"].items()
+        if name.startswith(prefix)
+    }
+    model.arch = model._name = "transformer"
+    state["args"] = None  # which fairseq would read instead
 
 
 def _replace_old_task(state: dict[str, Any], data: Path) -> Dictionary | None:
