@@ -221,8 +221,8 @@ def read_model_json(folder: Path) -> ModelDescription:
     if content.directions:
         options["directions"] = content.directions.directions()
         _check_tags(options["directions"], path)
-        fields = f"{path}: source_lang", f"{path}: target_lang"
-        options["directions"].check(content.source_lang, content.target_lang, fields)
+        names = f"{path}: source_lang", f"{path}: target_lang"
+        options["directions"].check(content.source_lang, content.target_lang, names)
     return ModelDescription(**options, folder=folder)
 
 
