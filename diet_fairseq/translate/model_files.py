@@ -17,7 +17,7 @@ from ..errors import UserError, check_positive
 from ..text.lines import read_lines
 from ..text.subwords import SUBWORD, SUBWORD_FILES, detect_subword_kind
 from .directions import LANGUAGE, name_some, read_task
-from .model_json import MODEL_JSON, Language, ModelDescription, read_model_json
+from .model_json import MODEL_JSON, Language, License, ModelDescription, read_model_json
 
 #: value of --subwords for a vocabulary of whole words
 NO_SUBWORDS = Path("none")
@@ -34,6 +34,7 @@ class TextOptions(BaseModel, strict=True):
 
     lower: bool
     language: Language
+    license: License | None = None
 
 
 @dataclass(frozen=True)
