@@ -41,7 +41,6 @@ class ModelDescription:
     data: Path | None = None  # folder of fairseq's dict.LANG.txt; None: the engine has its own
     subwords: str = "none"  # sentencepiece, subword_nmt, or none for a vocabulary of words
     subword_model: Path | None = None  # SentencePiece's model or subword-nmt's codes
-    target_subword_model: Path | None = None  # the target's, if it differs from the source's
     preprocessing: str = "none"  # tokenizer before the subwords: none or moses
     beam: int = 5  # number of hypotheses
     lenpen: float = 1.0
@@ -53,6 +52,7 @@ class ModelDescription:
     position_temperature: float | None = None  # divisor of attention's logits, if not the model's
     directions: Directions | None = None  # of a multilingual model
     license: str | None = None  # of the model that this one was imported from
+    target_subword_model: Path | None = None  # the target's, if it differs from the source's
     # the content of the checkpoint, if it was read to find its languages
     state: dict[str, Any] | None = field(default=None, compare=False, repr=False)
 

@@ -35,6 +35,7 @@ def commands(text: str) -> Iterator[list[str]]:
             continue
         lines = block.replace("\\\n", " ").splitlines()
         program = " ; ".join(re.sub(r"(^|\s)#.*", "", line) for line in lines)
+        program = re.sub(r"\$\([^()]*\)", "", program)  # the options in a file
         lexer = shlex.shlex(program, posix=True, punctuation_chars=True)
         lexer.whitespace_split = True
         command: list[str] = []
