@@ -250,7 +250,7 @@ def multilingual(folder: Path) -> Model:
 
 
 def xlmr(folder: Path) -> Model:
-    """XLM-R: examples/xlmr/README.md and tasks/multilingual_masked_lm.py; options as a Namespace, <mask> added by the task."""
+    """XLM-R: examples/xlmr/README.md and tasks/multilingual_masked_lm.py, which adds <mask>."""
     model = Model(folder)
     model.save_dictionaries("dict.txt")
     args = Namespace(
