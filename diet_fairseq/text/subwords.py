@@ -46,7 +46,8 @@ class SentencePiece:
         return [piece for piece in pieces if piece.strip()]
 
     def decode(self, tokens: list[str]) -> str:
-        return str(self.model.decode(tokens))
+        # pieces of another model, such as the target language's, keep their marks
+        return str(self.model.decode(tokens)).replace("▁", " ")
 
     @staticmethod
     def is_word_start(tokens: list[str], index: int) -> bool:

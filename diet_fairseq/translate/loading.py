@@ -187,7 +187,10 @@ def load_model(description: ModelDescription) -> LoadedModel:
                 "give an earlier checkpoint"
             )
     for dictionary in (task.source_dictionary, task.target_dictionary):
-        if dictionary is not None:
+        # a multilingual model's pieces of the other side may be another SentencePiece model's,
+        # which are joined in the same way
+        is_joined = description.directions and dictionary != task.source_dictionary
+        if dictionary is not None and not is_joined:
             description.check_vocabulary(dictionary.symbols[dictionary.nspecial :])
     if description.directions:
         names = " and ".join(dict.fromkeys(map(str, dictionary_paths(description))))
@@ -252,7 +255,7 @@ def _check_temperature(description: ModelDescription, model: Any) -> None:
 def _build_multilingual_task(
     state: dict[str, Any], description: ModelDescription
 ) -> TranslationTask | None:
-    """fairseq's task ``translation`` with the dictionaries of a multilingual task.
+    """fairseq's task ``translation`` with the dictionaries of a multilingual model.
 
     Tags of languages are in its dictionaries, and `Marks` puts them into sentences.
 
@@ -264,7 +267,7 @@ def _build_multilingual_task(
     """
     options = task_options(state)
     marked = read_task(options)
-    if marked is None:
+    if marked is None and description.directions is None:
         return None
     if description.directions is None:
         raise UserError(
@@ -276,7 +279,7 @@ def _build_multilingual_task(
     dictionaries: list[Dictionary] = []
     for path in dictionary_paths(description):
         dictionary = Dictionary.load(str(path))
-        for token in marked[1]:
+        for token in marked[1] if marked else ():
             dictionary.add_symbol(token)
         rows = state["model"].get("encoder.embed_tokens.weight", ())
         if not dictionaries and len(rows) not in (0, len(dictionary)):
