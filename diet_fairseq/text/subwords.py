@@ -1,4 +1,4 @@
-"""Subword models of SentencePiece and subword-nmt: application, vocabulary check."""
+"""Subword models of SentencePiece, subword-nmt and fastBPE: application, vocabulary check."""
 
 import io
 import re
@@ -16,6 +16,8 @@ MARK = re.compile(r"<[^\s<>]*>|madeupword\d+")
 SUBWORD = re.compile(r"▁.*|.*@@", re.DOTALL)
 #: largest share of a vocabulary's subwords that its subword model may lack
 MAX_UNKNOWN_SHARE = 0.05
+#: a line of fastBPE's codes: a merge and its count in the training text
+FASTBPE_MERGE = re.compile(r"(\S+ \S+) \d+")
 #: limit of subword-nmt's cache of words
 CACHED_WORDS = 100_000
 
@@ -44,7 +46,7 @@ class SentencePiece:
         return [piece for piece in pieces if piece.strip()]
 
     def decode(self, tokens: list[str]) -> str:
-        # the space of a piece that only the other language's model has stays as it is
+        # pieces of another model, such as the target language's, keep their marks
         return str(self.model.decode(tokens)).replace("▁", " ")
 
     @staticmethod
@@ -62,8 +64,10 @@ class SentencePiece:
 class SubwordNmt:
     """subword-nmt's subwords of words between spaces; all but the last of a word end in ``@@``.
 
+    fastBPE's codes are those of subword-nmt's version 0.2 without its header, with a third column.
+
     Raises:
-        UserError: the file does not hold subword-nmt codes
+        UserError: the file does not hold codes of subword-nmt or fastBPE
     """
 
     def __init__(self, codes: Path) -> None:
@@ -72,10 +76,15 @@ class SubwordNmt:
         # BPE reports a bad file on stderr, and exits.
         with open_text(codes, newline="\n") as file, redirect_stderr(io.StringIO()):
             try:
-                self.bpe = BPE(file)
+                merges = [FASTBPE_MERGE.fullmatch(line.rstrip("\r\n")) for line in file]
+                if merges and all(merges):
+                    text = "".join(f"{merge[1]}\n" for merge in merges if merge)
+                    self.bpe = BPE(io.StringIO(f"#version: 0.2\n{text}"))
+                else:
+                    self.bpe = BPE(file)
             except (OSError, ValueError, SystemExit) as error:
                 raise UserError(
-                    f"{codes} does not hold subword-nmt codes: give another file"
+                    f"{codes} does not hold codes of subword-nmt or fastBPE: give another file"
                 ) from error
 
     def encode(self, line: str) -> list[str]:
@@ -147,7 +156,7 @@ def detect_subword_kind(path: Path) -> str:
     if re.match(rb"#version|\S+ \S+\s", start):
         return "subword_nmt"
     raise UserError(
-        f"{path} is neither a SentencePiece model nor a file of subword-nmt codes: give the "
+        f"{path} is neither a SentencePiece model nor codes of subword-nmt or fastBPE: give the "
         "subword model that the data was made with"
     )
 

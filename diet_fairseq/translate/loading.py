@@ -1,7 +1,10 @@
 """The loader of trained fairseq models, which `translate`, `serve`, `export` and `look` share."""
 
 import shutil
+import warnings
 from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -113,9 +116,17 @@ class LoadedModel:
         ).write()
 
 
+@contextmanager
+def _without_hydra_warnings() -> Iterator[None]:
+    """A context in which fairseq's use of Hydra for old checkpoints prints no warnings."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        yield
+
+
 def read_checkpoint(path: Path) -> dict[str, Any]:
     """The content of a checkpoint, read as data and upgraded to this version of fairseq."""
-    with report_faults(path):
+    with report_faults(path), _without_hydra_warnings():
         state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(str(path))
     return state
 
@@ -163,7 +174,7 @@ def load_model(description: ModelDescription) -> LoadedModel:
         )
     path = description.checkpoint
     assert path is not None
-    with report_faults(path):
+    with report_faults(path), _without_hydra_warnings():
         state = description.state or read_checkpoint(path)
         _override_options(state, description)
         history = state.get("optimizer_history") or [{}]
@@ -179,7 +190,10 @@ def load_model(description: ModelDescription) -> LoadedModel:
                 "give an earlier checkpoint"
             )
     for dictionary in (task.source_dictionary, task.target_dictionary):
-        if dictionary is not None:
+        # a multilingual model's pieces of the other side may be another SentencePiece model's,
+        # which are joined in the same way
+        is_joined = description.directions and dictionary != task.source_dictionary
+        if dictionary is not None and not is_joined:
             description.check_vocabulary(dictionary.symbols[dictionary.nspecial :])
     if description.directions:
         names = " and ".join(dict.fromkeys(map(str, dictionary_paths(description))))
@@ -258,16 +272,17 @@ def _build_multilingual_task(
     marked = read_task(options)
     if marked is None and description.directions is None:
         return None
-    added_tokens = marked[1] if marked else []
     if description.directions is None:
         raise UserError(
             f"{description.checkpoint} is a multilingual model, but the model.json beside it has "
             "no directions: add them, or remove it and give --data and --subwords"
         )
+    if options["_name"] == "multilingual_translation":
+        _keep_shared_model(state, description)
     dictionaries: list[Dictionary] = []
     for path in dictionary_paths(description):
         dictionary = Dictionary.load(str(path))
-        for token in added_tokens:
+        for token in marked[1] if marked else ():
             dictionary.add_symbol(token)
         rows = state["model"].get("encoder.embed_tokens.weight", ())
         if not dictionaries and len(rows) not in (0, len(dictionary)):
@@ -288,6 +303,28 @@ def _build_multilingual_task(
         },
     )
     return TranslationTask(config, *dictionaries)
+
+
+def _keep_shared_model(state: dict[str, Any], description: ModelDescription) -> None:
+    """Replace a checkpoint's models of several directions by the one whose parameters they share.
+
+    Raises:
+        UserError: they don't share them
+    """
+    model: Any = state["cfg"]["model"]
+    if not (getattr(model, "share_encoders", False) and getattr(model, "share_decoders", False)):
+        raise UserError(
+            f"{description.checkpoint} has an encoder or a decoder for each language: only models "
+            "of --share-encoders --share-decoders can be read"
+        )
+    prefix = f"models.{description.source_lang}-{description.target_lang}."
+    state["model"] = {
+        name.removeprefix(prefix): value
+        for name, value in state["model"].items()
+        if name.startswith(prefix)
+    }
+    model.arch = model._name = "transformer"
+    state["args"] = None  # which fairseq would read instead
 
 
 def _replace_old_task(state: dict[str, Any], data: Path) -> Dictionary | None:

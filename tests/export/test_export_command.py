@@ -158,7 +158,7 @@ def test_bad_input_is_refused_in_one_line_and_leaves_nothing(place, tmp_path, ca
         ),
         (
             (good, "--subwords", good),
-            f"{good} is neither a SentencePiece model nor a file of subword-nmt codes: give",
+            f"{good} is neither a SentencePiece model nor codes of subword-nmt or fastBPE",
         ),
     ):
         assert refusal(capsys, "export", "ctranslate2", *words[:1], out, *words[1:]).startswith(

@@ -3,11 +3,14 @@
 import pytest
 import torch
 
+from diet_fairseq import Translator
 from diet_fairseq.cli import main
 from diet_fairseq.errors import UserError
 from diet_fairseq.translate.model_files import NO_SUBWORDS, ModelOptions, resolve_model
 from diet_fairseq.translate.model_json import ModelDescription
 from diet_fairseq.translate.translator import load_engine
+from tests.support import published
+from tests.support.texts import sentences
 from tests.support.translating import untrained, words_only
 
 NOTHING = ModelOptions()
@@ -158,3 +161,16 @@ def test_data_and_subwords_of_a_workflow_are_known_by_their_places(tmp_path):
     description = resolve_model(checkpoint)
     assert (description.data, description.subword_model) == (tmp_path / "data-bin", codes)
     assert (description.subwords, description.preprocessing) == ("subword_nmt", "moses")
+
+
+def test_a_model_of_wmt19_is_translated_with_its_fastbpe_codes(tmp_path):
+    model = published.wmt19(tmp_path)
+    options = {"data": model.folder, "tokenizer": "moses"}
+    texts = sentences(4, seed=5)
+    outputs = Translator(model.checkpoint, subwords=model.subwords, **options).translate(texts)
+    codes = tmp_path / "codes"  # of subword-nmt, with the same merges
+    merges = [line.rpartition(" ")[0] for line in model.subwords.read_text().splitlines()]
+    codes.write_text("\n".join(["#version: 0.2", *merges]) + "\n")
+    assert outputs == Translator(model.checkpoint, subwords=codes, **options).translate(texts)
+    assert len(set(outputs)) > 1
+    assert "@@" not in "".join(outputs)

@@ -11,6 +11,7 @@ from transformers import GenerationConfig
 
 from ...errors import UserError
 from ...files import atomic_folder, refuse_existing
+from ...translate.directions import UNMARKED
 from ...translate.loading import LoadedModel, load_transformer
 from ...translate.model_files import ModelOptions, dictionary_paths, resolve_model
 from ..encoders import (
@@ -33,6 +34,11 @@ def run(args: Namespace) -> None:
     refuse_existing(args.out)
     options = ModelOptions.from_args(args)
     loaded = load_transformer(resolve_model(args.checkpoint, options, translates=False))
+    if loaded.description.all_directions.marks != UNMARKED:
+        raise UserError(
+            f"{loaded.path} marks languages by tags, which tokenizers of exported folders don't "
+            "write: use `diet-fairseq export ctranslate2`"
+        )
     converted = convert(loaded.model, head_of(loaded.model, loaded.task))
     model = converted.model
     with atomic_folder(args.out) as new:
