@@ -58,10 +58,7 @@ def model_card(name: str, model: Any, loaded: Any) -> str:
     """
     auto, task = KINDS[type(model).__name__]
     description = loaded.description
-    directions = description.directions
     languages = [] if loaded.is_encoder else [*description.languages]
-    if directions is not None:
-        languages = [*directions.tags]
     codes = [code for language in languages if (code := hub_code(language))]
     data = ModelCardData(
         language=list(dict.fromkeys(codes)) or None,
@@ -70,11 +67,7 @@ def model_card(name: str, model: Any, loaded: Any) -> str:
         pipeline_tag=task,
     )
     kind = "An encoder" if loaded.is_encoder else "A translation model"
-    between = ""
-    if directions is not None:
-        between = f" of {len(languages)} languages"
-    elif codes:
-        between = f" from {languages[0]} to {languages[1]}"
+    between = f" from {languages[0]} to {languages[1]}" if codes else ""
     summary = (
         f"{kind}{between} with position scheme {model.config.position_scheme} and "
         f"{model.num_parameters():,} parameters, trained with fairseq and diet_fairseq."
