@@ -38,6 +38,9 @@ def with_safe_load(torch: Any) -> Any:
                 state[kind], removed = configuration.without_files(state[kind])
                 if removed:
                     logger.info("files that a checkpoint names are not read: %s", removed)
+        if isinstance(state.get("args"), Namespace):  # fairseq looks the architecture up in them
+            arch = getattr(state["args"], "arch", None)
+            check_registered("architecture", arch, {*ARCH_MODEL_REGISTRY, *MODEL_REGISTRY})
         return state
 
     return Proxy(torch, load=read_without_files)

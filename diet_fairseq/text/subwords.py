@@ -46,7 +46,7 @@ class SentencePiece:
         return [piece for piece in pieces if piece.strip()]
 
     def decode(self, tokens: list[str]) -> str:
-        # the space of a piece that only the other language's model has stays as it is
+        # pieces of another model, such as the target language's, keep their marks
         return str(self.model.decode(tokens)).replace("▁", " ")
 
     @staticmethod

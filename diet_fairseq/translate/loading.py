@@ -190,7 +190,10 @@ def load_model(description: ModelDescription) -> LoadedModel:
                 "give an earlier checkpoint"
             )
     for dictionary in (task.source_dictionary, task.target_dictionary):
-        if dictionary is not None:
+        # a multilingual model's pieces of the other side may be another SentencePiece model's,
+        # which are joined in the same way
+        is_joined = description.directions and dictionary != task.source_dictionary
+        if dictionary is not None and not is_joined:
             description.check_vocabulary(dictionary.symbols[dictionary.nspecial :])
     if description.directions:
         names = " and ".join(dict.fromkeys(map(str, dictionary_paths(description))))
@@ -269,7 +272,6 @@ def _build_multilingual_task(
     marked = read_task(options)
     if marked is None and description.directions is None:
         return None
-    added_tokens = marked[1] if marked else []
     if description.directions is None:
         raise UserError(
             f"{description.checkpoint} is a multilingual model, but the model.json beside it has "
@@ -280,7 +282,7 @@ def _build_multilingual_task(
     dictionaries: list[Dictionary] = []
     for path in dictionary_paths(description):
         dictionary = Dictionary.load(str(path))
-        for token in added_tokens:
+        for token in marked[1] if marked else ():
             dictionary.add_symbol(token)
         rows = state["model"].get("encoder.embed_tokens.weight", ())
         if not dictionaries and len(rows) not in (0, len(dictionary)):

@@ -17,7 +17,7 @@ from ..errors import UserError, check_positive
 from ..text.lines import read_lines
 from ..text.subwords import SUBWORD, SUBWORD_FILES, detect_subword_kind
 from .directions import LANGUAGE, name_some, read_task
-from .model_json import MODEL_JSON, Language, ModelDescription, read_model_json
+from .model_json import MODEL_JSON, Language, License, ModelDescription, read_model_json
 
 #: value of --subwords for a vocabulary of whole words
 NO_SUBWORDS = Path("none")
@@ -34,6 +34,7 @@ class TextOptions(BaseModel, strict=True):
 
     lower: bool
     language: Language
+    license: License | None = None
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,9 @@ def dictionary_paths(description: ModelDescription) -> list[Path]:
     languages = description.source_lang, description.target_lang
     names = [f"dict.{language}.txt" for language in languages]
     if description.directions and not all((data / name).is_file() for name in names):
-        names = ["dict.txt", "dict.txt"]  # of all languages
+        # of all languages: one dictionary, or those of all sources and of all targets (IndicTrans2)
+        sides = ["dict.SRC.txt", "dict.TGT.txt"]
+        names = sides if (data / sides[0]).is_file() else ["dict.txt", "dict.txt"]
     if not description.source_lang:
         in_folder = (data / "input0" / "dict.txt").is_file()  # of a task of several inputs
         names = ["input0/dict.txt" if in_folder else "dict.txt"]

@@ -24,6 +24,8 @@ from .directions import EOS, LANGUAGE, MARKS, SOURCE, TARGET, Directions, Marks,
 MODEL_JSON = "model.json"
 FORMAT, VERSION = "diet_fairseq model", 1
 PENALTIES = ("fairseq", "tensor2tensor")
+#: a licence's name on the Hub, such as cc-by-nc-4.0
+LICENSE = r"[A-Za-z0-9][A-Za-z0-9.+-]{0,63}"
 ADVICE = "make or fetch the folder again"
 
 
@@ -39,7 +41,6 @@ class ModelDescription:
     data: Path | None = None  # folder of fairseq's dict.LANG.txt; None: the engine has its own
     subwords: str = "none"  # sentencepiece, subword_nmt, or none for a vocabulary of words
     subword_model: Path | None = None  # SentencePiece's model or subword-nmt's codes
-    target_subword_model: Path | None = None  # the target's, if it differs from the source's
     preprocessing: str = "none"  # tokenizer before the subwords: none or moses
     beam: int = 5  # number of hypotheses
     lenpen: float = 1.0
@@ -50,6 +51,8 @@ class ModelDescription:
     language: str = "en"  # of an encoder's text
     position_temperature: float | None = None  # divisor of attention's logits, if not the model's
     directions: Directions | None = None  # of a multilingual model
+    license: str | None = None  # of the model that this one was imported from
+    target_subword_model: Path | None = None  # the target's, if it differs from the source's
     # the content of the checkpoint, if it was read to find its languages
     state: dict[str, Any] | None = field(default=None, compare=False, repr=False)
 
@@ -107,6 +110,8 @@ class ModelDescription:
             values["subwords"]["target_model"] = relative(self.target_subword_model)
         content = {name: values[name] for name in _ModelJson.model_fields}
         del content["directions"]
+        if self.license is None:
+            del content["license"]
         if self.directions:
             content["directions"] = {
                 "tags": dict(self.directions.tags),
@@ -144,6 +149,7 @@ Language = Annotated[str, AfterValidator(_language)]
 Length = Annotated[int, Field(ge=1, le=1_000_000)]
 Token = Annotated[str, AfterValidator(_token)]
 Tokens = Annotated[tuple[Token, ...], Field(max_length=8, strict=False)]
+License = Annotated[str, Field(pattern=f"^{LICENSE}$")]
 Pair = Annotated[tuple[Language, Language], Field(strict=False)]
 
 
@@ -187,6 +193,7 @@ class _ModelJson(BaseModel, strict=True):
     max_source_length: Length | None = None
     max_target_length: Length | None = None
     directions: _Directions | None = None
+    license: License | None = None
 
 
 def read_model_json(folder: Path) -> ModelDescription:

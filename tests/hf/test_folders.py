@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from huggingface_hub import ModelCard
 from transformers import (
     AutoModel,
     AutoModelForMaskedLM,
@@ -194,8 +195,19 @@ def test_text_becomes_what_the_encoder_was_trained_on(encoder, tmp_path):
 
 
 def test_the_card_shows_how_to_load_the_model(translation_folder):
-    card = (translation_folder / "README.md").read_text()
-    assert 'AutoModelForSeq2SeqLM.from_pretrained("hf")' in card
+    card = ModelCard.load(translation_folder / "README.md")
+    assert 'AutoModelForSeq2SeqLM.from_pretrained("hf")' in card.text
+    assert "from en to de with position scheme diet_rel and " in card.text
+    assert "add `license:`" in card.text
+    assert (card.data.language, card.data.license) == (["en", "de"], None)
+    assert (card.data.library_name, card.data.pipeline_tag) == ("transformers", "translation")
+
+
+def test_the_card_of_an_encoder_names_its_task(encoder_folder, classifier_folder):
+    for folder, task in ((encoder_folder, "fill-mask"), (classifier_folder, "text-classification")):
+        card = ModelCard.load(folder / "README.md")
+        assert (card.data.pipeline_tag, card.data.language) == (task, None)
+        assert "An encoder with position scheme " in card.text
 
 
 IN_A_NEW_PROCESS = """

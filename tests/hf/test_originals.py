@@ -13,11 +13,13 @@ from fairseq import options
 from fairseq.data.data_utils import collate_tokens
 from fairseq.data.encoders.gpt2_bpe import GPT2BPE, GPT2BPEConfig
 from fairseq.models import ARCH_MODEL_REGISTRY
+from huggingface_hub import ModelCard
 
 from diet_fairseq import Translator
 from diet_fairseq.cli import main
 from diet_fairseq.errors import UserError
 from diet_fairseq.hf.convert import marian
+from diet_fairseq.hf.convert.card import read_license
 from diet_fairseq.models.warm_start import loading
 from diet_fairseq.text.subwords import SentencePiece
 from diet_fairseq.translate.directions import Marks
@@ -289,6 +291,31 @@ def test_multilingual_translations_are_those_of_generate(build, source, target, 
         different = [pair for pair in zip(ours, theirs, strict=True) if pair[0] != pair[1]]
         assert all(translation == "" for _, translation in different)  # ours has words
         assert len(different) < 5
+
+
+@pytest.mark.parametrize("build", [originals.marian, originals.bert])
+def test_the_licence_of_the_original_is_kept(build, tmp_path):
+    folder = build(tmp_path / "folder")
+    (folder / "README.md").write_text("---\nlanguage: x\nlicense: 'cc-by-nc-4.0'\n---\n# Model\n")
+    take_back(folder, tmp_path / "out")
+    subwords = ["--subwords", "none"] if build is originals.bert else []
+    export(tmp_path / "out" / "model.pt", tmp_path / "hf", "--data", tmp_path / "out", *subwords)
+    card = ModelCard.load(tmp_path / "hf" / "README.md")
+    assert card.data.license == "cc-by-nc-4.0"
+    assert "`cc-by-nc-4.0`, the licence of the model that this one was imported from" in card.text
+    take_back(tmp_path / "hf", tmp_path / "back")
+    kept = [path.read_text() for path in (tmp_path / "back").glob("m*.json")]
+    assert any('"license": "cc-by-nc-4.0"' in text for text in kept)
+
+
+def test_a_licence_is_a_name(tmp_path):
+    for top in ("license: a b\n---\n", "licence: mit\n---\n", "x\n---\nlicense: mit\n"):
+        (tmp_path / "README.md").write_text("---\n" + top)
+        assert read_license(tmp_path) is None
+    (tmp_path / "README.md").write_bytes(b"\xff" * 9)
+    assert read_license(tmp_path) is None
+    (tmp_path / "README.md").unlink()
+    assert read_license(tmp_path) is None
 
 
 def test_weights_in_pytorch_s_format_are_read_as_data(marian_folder, tmp_path):

@@ -24,7 +24,17 @@ FAIRSEQ_PARSERS = {
 }
 #: programs whose words say nothing about this package
 SHELL_PROGRAMS = {".", "awk", "cat", "curl", "do", "done", "echo", "for", "head", "pip", "srun"}
-SHELL_PROGRAMS |= {"cut", "grep", "sacrebleu", "sort", "shuf", "subword-nmt", "tail", "torchrun"}
+SHELL_PROGRAMS |= {
+    "cp",
+    "cut",
+    "grep",
+    "sacrebleu",
+    "shuf",
+    "sort",
+    "subword-nmt",
+    "tail",
+    "torchrun",
+}
 INLINE = re.compile(r"`(diet-fairseq|make) (\w+)")
 
 
@@ -35,6 +45,7 @@ def commands(text: str) -> Iterator[list[str]]:
             continue
         lines = block.replace("\\\n", " ").splitlines()
         program = " ; ".join(re.sub(r"(^|\s)#.*", "", line) for line in lines)
+        program = re.sub(r"\$\([^()]*\)", "", program)  # the options in a file
         lexer = shlex.shlex(program, posix=True, punctuation_chars=True)
         lexer.whitespace_split = True
         command: list[str] = []

@@ -4,6 +4,7 @@ Names, types and values of options are those of the sources that each function c
 tiny, parameters random. The originals were not at hand.
 """
 
+import json
 from argparse import Namespace
 from collections.abc import Iterable
 from pathlib import Path
@@ -37,10 +38,12 @@ class Model:
     Attributes:
         pairs: two or more of its directions
         task: fairseq-generate's options for its task, without the languages
+        sides: languages in the names of its files, if they are not those of the direction
     """
 
     pairs: tuple[tuple[str, str], ...] = ()
     task: tuple[str, ...] = ()
+    sides: tuple[str, str] | None = None
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
@@ -62,6 +65,10 @@ class Model:
         if not paths[0].exists():
             paths = [self.folder / "dict.txt"] * 2
         return dict(zip(("src", "tgt"), paths, strict=True))
+
+    def mark(self, pieces: str, pair: tuple[str, str]) -> str:
+        """The pieces with tags that stand in the text."""
+        return f"{' '.join(pair)} {pieces}" if self.sides else pieces
 
     def save(self, state: dict[str, Any], args: Namespace | None, cfg: Any = None) -> None:
         history = [{"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {},
@@ -250,10 +257,7 @@ def multilingual(folder: Path) -> Model:
 
 
 def xlmr(folder: Path) -> Model:
-    """XLM-R: examples/xlmr/README.md and tasks/multilingual_masked_lm.py.
-
-    Its options are a Namespace, and the task adds ``<mask>``.
-    """
+    """XLM-R: examples/xlmr/README.md and tasks/multilingual_masked_lm.py, which adds <mask>."""
     model = Model(folder)
     model.save_dictionaries("dict.txt")
     args = Namespace(
@@ -305,4 +309,54 @@ def wmt19(folder: Path) -> Model:
     )  # fmt: skip
     model.save(random_parameters(args, model.words), args)
     model.pairs = (("en", "de"),)
+    return model
+
+
+#: IndicTrans2's model_configs/custom_transformer.py, a package for --user-dir
+INDICTRANS2_PACKAGE = """
+from fairseq.models import register_model_architecture
+from fairseq.models.transformer import base_architecture
+
+register_model_architecture("transformer", "transformer_18_18")(base_architecture)
+"""
+
+
+def indictrans2(folder: Path) -> Model:
+    """IndicTrans2: AI4Bharat/IndicTrans2's README.md and inference/engine.py: the task translation
+    between the "languages" SRC and TGT with a dictionary for each, ``eng_Latn hin_Deva`` before the
+    pieces of the source, an architecture of ``--user-dir model_configs``.
+    """
+    model = Model(folder)
+    model.save_dictionaries("dict.TGT.txt")
+    target = Dictionary.load(str(folder / "dict.TGT.txt"))
+    languages = ["eng_Latn", "hin_Deva", "tam_Taml"]
+    add_tags(model.words, languages).save(str(folder / "dict.SRC.txt"))
+    package = folder / "model_configs"
+    package.mkdir()
+    (package / "__init__.py").write_text(INDICTRANS2_PACKAGE)
+    args = complete(
+        Namespace(
+            arch="transformer", task="translation", source_lang="SRC", target_lang="TGT",
+            data="/data/final_bin", left_pad_source=True, left_pad_target=False,
+            max_source_positions=256, max_target_positions=256, encoder_normalize_before=True,
+            decoder_normalize_before=True, share_decoder_input_output_embed=True,
+            criterion="label_smoothed_cross_entropy", user_dir="model_configs", **SIZES,
+        )
+    )  # fmt: skip
+    state = random_parameters(args, model.words, target)
+    args.arch = "transformer_18_18"
+    model.save(state, args)
+    tags = {language: language for language in languages}
+    description = {
+        "format": "diet_fairseq model", "version": 1, "engine": "fairseq", "checkpoint": "model.pt",
+        "data": ".", "source_lang": "eng_Latn", "target_lang": "hin_Deva",
+        "subwords": {"kind": "sentencepiece", "model": "spm.model"},
+        "directions": {
+            "tags": tags, "pairs": [["eng_Latn", "hin_Deva"], ["eng_Latn", "tam_Taml"]],
+            "source_prefix": ["{source}", "{target}"],
+        },
+    }  # fmt: skip
+    (folder / "model.json").write_text(json.dumps(description))
+    model.pairs, model.sides = (("eng_Latn", "hin_Deva"), ("eng_Latn", "tam_Taml")), ("SRC", "TGT")
+    model.task = (f"--user-dir={package}",)
     return model

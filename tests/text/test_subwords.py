@@ -3,12 +3,18 @@
 import pytest
 
 from diet_fairseq.errors import UserError
-from diet_fairseq.text.subwords import SubwordNmt, detect_subword_kind
+from diet_fairseq.text.subwords import SentencePiece, SubwordNmt, detect_subword_kind
+from tests.support.texts import learn_subwords, sentences
 
 #: codes that fastBPE reads, and what its version 0.1.0 makes of a line
 MERGES = ["s t</w>", "l m</w>", "d o", "b e", "be r</w>", "d e", "k e", "b u", "bu n</w>"]
 LINE = "dost bun delm über naïve 日本 — a@@ b kest"
 FASTBPE = "do@@ st bun de@@ lm ü@@ ber n@@ a@@ ï@@ v@@ e 日@@ 本 — a@@ @@@ @ b ke@@ st"
+
+
+def test_pieces_of_another_sentencepiece_model_are_joined(tmp_path):
+    model = learn_subwords(tmp_path / "model", "sentencepiece", sentences(50), 60)
+    assert SentencePiece(model).decode(["▁नम", "स्ते", "▁b", "."]).strip() == "नमस्ते b."
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])

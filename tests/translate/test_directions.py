@@ -4,10 +4,12 @@ import math
 import re
 import shutil
 import warnings
+from argparse import Namespace
 from dataclasses import replace
 
 import pytest
 import torch
+from fairseq import utils
 
 from diet_fairseq import Translator
 from diet_fairseq.cli import main
@@ -42,11 +44,13 @@ def flags(model, pair):
 
 def generate(model, pair, folder):
     """What stock fairseq-generate prints of both hypotheses: score and text of each."""
-    source, target = pair
-    for language in pair:
-        lines = [" ".join(model.pieces.encode(text, out_type=str)) for text in TEXTS]
+    source, target = model.sides or pair
+    for language in (source, target):
+        pieces = [" ".join(model.pieces.encode(text, out_type=str)) for text in TEXTS]
+        lines = [model.mark(line, pair) for line in pieces]
         write(folder / f"test.{language}", lines)
-    names = [f"--{kind}dict={name}" for kind, name in model.dictionaries(pair).items()]
+    # our limit does not count the two tags in IndicTrans2's text
+    names = [f"--{kind}dict={name}" for kind, name in model.dictionaries((source, target)).items()]
     binary = folder / "-".join(pair)
     done = commands.run(
         "preprocess", f"-s={source}", f"-t={target}", f"--testpref={folder / 'test'}", *names,
@@ -59,7 +63,8 @@ def generate(model, pair, folder):
         "generate", binary, *model.task, f"-s={source}", f"-t={target}",
         f"--path={model.checkpoint}", "--beam=2", "--nbest=2", "--batch-size=1",
         "--required-batch-size-multiple=1", "--max-len-a=1",
-        "--max-len-b=50", "--cpu", plugin=False, first=published.repair_stock_fairseq,
+        f"--max-len-b={48 if model.sides else 50}", "--cpu", plugin=False,
+        first=published.repair_stock_fairseq,
     )  # fmt: skip
     assert done.status == 0, done.text
     lines = re.findall(r"^H-(\d+)\t(\S+)\t(.*)$", done.out, re.MULTILINE)
@@ -274,3 +279,37 @@ def test_a_vocabulary_must_have_the_tags_of_all_languages():
     for sides in ((["</s>", "__en__"], ["</s>", *tags]), (["</s>", *tags], ["</s>", "__en__"])):
         with pytest.raises(UserError, match=r"^dict\.txt must have the tag of every language, but"):
             directions.check_vocabularies(*sides, "dict.txt")
+
+
+@pytest.fixture
+def indictrans2(tmp_path):
+    return published.indictrans2(tmp_path / "published")
+
+
+def test_an_architecture_of_an_old_checkpoint_needs_its_user_dir(indictrans2):
+    state = torch.load(indictrans2.checkpoint, weights_only=False)  # this test wrote it
+    state["args"].arch = "transformer_of_nobody"
+    torch.save(state, indictrans2.checkpoint)
+    with pytest.raises(UserError) as error:
+        Translator(indictrans2.folder)
+    assert str(error.value) == (
+        "the architecture transformer_of_nobody is unknown: give by --user-dir the package that "
+        "registers it"
+    )
+
+
+@pytest.mark.slow
+def test_a_model_json_describes_a_model_with_tags_in_its_text(indictrans2, tmp_path):
+    """IndicTrans2's task is bilingual; its architecture is known to a package alone."""
+    model = indictrans2
+    utils.import_user_module(Namespace(user_dir=str(model.folder / "model_configs")))
+    translator = Translator(model.folder)
+    for source, target in model.pairs:
+        scores, texts = generate(model, (source, target), tmp_path)
+        candidates = translator.candidates(
+            TEXTS, beam=2, nbest=2, source_lang=source, target_lang=target
+        )
+        ours = [candidate for line in candidates for candidate in line]
+        assert [candidate.text for candidate in ours] == texts
+        assert [candidate.score for candidate in ours] == pytest.approx(scores, abs=1e-3)
+    assert translator.targets == {"eng_Latn": ["hin_Deva", "tam_Taml"]}

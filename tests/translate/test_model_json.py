@@ -66,8 +66,9 @@ def test_the_target_may_have_a_subword_model_of_its_own(tmp_path):
     for path, text in zip(paths, (["a house", "a tree"], ["ein Haus", "ein Baum"]), strict=True):
         learn_subwords(path, "sentencepiece", text * 9, 30)
     ModelDescription(
-        "ctranslate2", "en", "de", tmp_path, None, None, "sentencepiece", *paths
-    ).write()
+        "ctranslate2", "en", "de", tmp_path, None, None, "sentencepiece", paths[0],
+        target_subword_model=paths[1],
+    ).write()  # fmt: skip
     description = read_model_json(tmp_path)
     assert description.target_subword_model == paths[1]
     words = {piece for tokenizer, line in zip(description.tokenizers, ("a house", "ein Haus"),

@@ -27,6 +27,7 @@ from ...translate.model_files import TEXT_OPTIONS_JSON, TextOptions
 from ...translate.model_json import MODEL_JSON, Language, read_model_json
 from ..configuration import DietEncoderConfig, DietTransformerConfig
 from ..tokenizer import FILES
+from .card import read_license
 from .checkpoint import MODEL, complete, read_tensors, write_checkpoint
 from .configuration import arguments
 from .original import FAMILIES, import_original
@@ -137,9 +138,13 @@ def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], 
         raise UserError(f"{folder}'s weights lack {required}: give one that was saved whole")
     write_checkpoint(out / MODEL, args, model.state_dict())
     if not config.is_encoder_decoder:
-        text = TextOptions(lower=texts.do_lower_case or False, language=texts.source_lang or "en")
+        text = TextOptions(
+            lower=texts.do_lower_case or False,
+            language=texts.source_lang or "en",
+            license=read_license(folder),
+        )
         (out / TEXT_OPTIONS_JSON).write_text(
-            text.model_dump_json(indent=1) + "\n", encoding="utf-8"
+            text.model_dump_json(indent=1, exclude_none=True) + "\n", encoding="utf-8"
         )
     elif (folder / MODEL_JSON).is_file():
         description = read_model_json(folder)

@@ -22,6 +22,7 @@ from ...translate.directions import Directions
 from ...translate.model_files import TEXT_OPTIONS_JSON, TextOptions
 from ...translate.model_json import ModelDescription, read_model_json
 from ..configuration import LARGEST_SIZES
+from .card import read_license
 from .checkpoint import MODEL, complete, read_tensors, write_checkpoint
 from .family import ADVICE, MASK, Family, Vocabulary, read_texts
 from .translation import default_direction
@@ -223,6 +224,7 @@ def write_model_json(
         lenpen=float(values.get("length_penalty", 1.0)),
         max_target_length=longest - 1 if longest > 1 else None,  # without </s>
         directions=directions,
+        license=read_license(folder),
     ).write()  # fmt: skip
     read_model_json(out)  # checks the values
 
@@ -231,8 +233,10 @@ def write_encoder_text(family: Any, folder: Path, out: Path) -> None:
     """Write the files for an encoder's text, and whether it is lower-cased."""
     family.write_text(folder, out)
     texts = read_texts(folder)
-    text = TextOptions(lower=texts.do_lower_case or False, language="en")
-    content = text.model_dump_json(indent=1) + "\n"
+    text = TextOptions(
+        lower=texts.do_lower_case or False, language="en", license=read_license(folder)
+    )
+    content = text.model_dump_json(indent=1, exclude_none=True) + "\n"
     (out / TEXT_OPTIONS_JSON).write_text(content, encoding="utf-8")
 
 

@@ -22,31 +22,12 @@ from ..encoders import (
 )
 from ..tokenizer import FILES, DietEncoderTokenizer, DietTokenizer
 from ..transformer import DietForConditionalGeneration
+from .card import model_card
 from .configuration import encoder_config, transformer_config
 from .parameters import SPAN, VERSION, names_of, renamed
 
-AUTO_CLASSES = {
-    "DietForConditionalGeneration": "AutoModelForSeq2SeqLM",
-    "DietForMaskedLM": "AutoModelForMaskedLM",
-    "DietForSequenceClassification": "AutoModelForSequenceClassification",
-    "DietForQuestionAnswering": "AutoModelForQuestionAnswering",
-    "DietEncoderModel": "AutoModel",
-}
 #: largest difference of outputs, which comes from the order of sums
 TOLERANCE = 1e-3
-#: the model card
-USAGE = """---
-library_name: transformers
----
-
-```python
-import diet_fairseq.hf  # registers the model with the Auto classes
-from transformers import {auto}, AutoTokenizer
-
-model = {auto}.from_pretrained("{name}")
-tokenizer = AutoTokenizer.from_pretrained("{name}")
-```
-"""
 
 
 def run(args: Namespace) -> None:
@@ -69,8 +50,8 @@ def run(args: Namespace) -> None:
         weights = save(converted.tensors, metadata={"format": "pt"})
         (new / "model.safetensors").write_bytes(weights)
         write_tokenizer(new, loaded, model.config)
-        usage = USAGE.format(name=args.out.name, auto=AUTO_CLASSES[type(model).__name__])
-        (new / "README.md").write_text(usage, encoding="utf-8")
+        card = model_card(args.out.name, model, loaded)
+        (new / "README.md").write_text(card, encoding="utf-8")
         if not loaded.is_encoder:
             generation_config(model).save_pretrained(new)
             loaded.write_model_json("transformers", new)

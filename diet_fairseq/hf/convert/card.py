@@ -1,0 +1,101 @@
+"""The model card of an exported folder, its ``README.md``."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import ModelCardData
+
+from ...files import open_regular
+from ...translate.model_json import LICENSE
+from ...version import __version__
+
+#: our classes -> their Auto class, and their task on the Hub
+KINDS = {
+    "DietForConditionalGeneration": ("AutoModelForSeq2SeqLM", "translation"),
+    "DietForMaskedLM": ("AutoModelForMaskedLM", "fill-mask"),
+    "DietForSequenceClassification": ("AutoModelForSequenceClassification", "text-classification"),
+    "DietForQuestionAnswering": ("AutoModelForQuestionAnswering", "question-answering"),
+    "DietEncoderModel": ("AutoModel", "feature-extraction"),
+}
+CARD = """---
+{data}
+---
+
+# {name}
+
+{summary}
+
+```python
+import diet_fairseq.hf  # registers the model with the Auto classes
+from transformers import {auto}, AutoTokenizer
+
+model = {auto}.from_pretrained("{name}")
+tokenizer = AutoTokenizer.from_pretrained("{name}")
+```
+
+The folder needs the package diet_fairseq {version} or newer, and no `trust_remote_code`.
+
+## Licence
+
+{license}
+"""
+#: number of bytes of a card that are read
+MAX_CARD = 100_000
+KEPT = "`{license}`, the licence of the model that this one was imported from."
+UNKNOWN = (
+    "The licence is not known here. If you publish the model, add `license:` to the lines at the "
+    "top; it may depend on the data and on the model that training started from."
+)
+
+
+def model_card(name: str, model: Any, loaded: Any) -> str:
+    """The card of a model in transformers.
+
+    Args:
+        name: of the folder
+        loaded: the `LoadedModel` that it was converted from
+    """
+    auto, task = KINDS[type(model).__name__]
+    description = loaded.description
+    languages = [] if loaded.is_encoder else [*description.languages]
+    codes = [code for language in languages if (code := hub_code(language))]
+    data = ModelCardData(
+        language=list(dict.fromkeys(codes)) or None,
+        license=description.license,
+        library_name="transformers",
+        pipeline_tag=task,
+    )
+    kind = "An encoder" if loaded.is_encoder else "A translation model"
+    between = f" from {languages[0]} to {languages[1]}" if codes else ""
+    summary = (
+        f"{kind}{between} with position scheme {model.config.position_scheme} and "
+        f"{model.num_parameters():,} parameters, trained with fairseq and diet_fairseq."
+    )
+    text = KEPT if description.license else UNKNOWN
+    return CARD.format(
+        data=data.to_yaml(),
+        name=name,
+        summary=summary,
+        auto=auto,
+        version=__version__,
+        license=text.format(license=description.license),
+    )
+
+
+def hub_code(language: str) -> str | None:
+    """The Hub's code of a language such as de, deu_Latn or de_DE; None: it is not a code."""
+    match = re.fullmatch(r"([a-z]{2,3})(?:[_-]\w+)?", language)
+    return match[1] if match else None
+
+
+def read_license(folder: Path) -> str | None:
+    """The licence in the lines at the top of the folder's ``README.md``, if it has one."""
+    path = folder / "README.md"
+    if not path.is_file():
+        return None
+    with open_regular(path) as file:
+        text = file.read(MAX_CARD).decode("utf-8", "replace")
+    top = text.split("\n---", 1)[0] if text.startswith("---\n") else ""
+    match = re.search(r"^license: *[\"']?(.*?)[\"']? *$", top, re.MULTILINE)
+    return match[1] if match and re.fullmatch(LICENSE, match[1]) else None
