@@ -50,6 +50,12 @@ class DietTransformerModel(WarmStart, TransformerModel):
     def add_args(cls, parser: ArgumentParser) -> None:
         super().add_args(parser)
         PositionConfig.add_args(parser)
+        parser.add_argument(
+            "--new-rows-from",
+            metavar="TOKEN",
+            help="token whose embedding new tokens at the end of the dictionary start with, with "
+            "--finetune-from-model (default: random, with mean and spread of the others)",
+        )
 
     @classmethod
     def build_model(cls, args: Namespace, task: Any) -> "DietTransformerModel":
