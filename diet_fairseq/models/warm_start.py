@@ -18,6 +18,7 @@ from ..positions import PositionScheme
 from ..positions.description import Description, describe, differences, from_text, to_text
 from ..positions.gain import ScoreParameters
 from ..transformer import PositionalAttention
+from .growing import grow
 from .lengthening import lengthen
 
 logger = logging.getLogger(__name__)
@@ -50,6 +51,8 @@ class WarmStart:
             if description is not None:  # otherwise names and shapes alone tell
                 new = describe(PositionConfig.from_args(self.args))
                 state_dict = drop_incomparable(state_dict, description, new)
+            if hasattr(self, "decoder"):
+                state_dict = grow(self, state_dict)
             state_dict = adapt(self, lengthen(self, state_dict), description)
         fairseq_model: Any = super()
         return fairseq_model.load_state_dict(state_dict, *args, **kwargs)

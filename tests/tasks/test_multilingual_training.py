@@ -26,7 +26,7 @@ def prepare(model, folder):
 
 
 def train(model, data, scheme, folder, *options):
-    """Three updates with --finetune-from-model."""
+    """Three updates with --finetune-from-model; the log."""
     sizes = [f"--{name.replace('_', '-')}={value}" for name, value in published.SIZES.items()]
     done = commands.run(
         "train", data, f"--arch=transformer_{scheme}", *sizes, "--share-all-embeddings",
@@ -35,6 +35,7 @@ def train(model, data, scheme, folder, *options):
         f"--finetune-from-model={model.checkpoint}", f"--save-dir={folder}", *options,
     )  # fmt: skip
     assert done.status == 0, done.text[-3000:]
+    return done.text
 
 
 LAYOUTS = [pytest.param(published.m2m100, "rope")]
@@ -64,3 +65,21 @@ def test_a_published_model_goes_on_with_other_positions(layout, scheme, tmp_path
     assert source in translator.targets[target]
     texts = sentences(3)
     assert translator.translate(texts) != [""] * 3
+
+
+@pytest.mark.slow
+def test_a_language_is_added_to_m2m100(tmp_path):
+    model = published.m2m100(tmp_path / "published")
+    data = prepare(model, tmp_path)
+    log = train(
+        model, data, "rope", tmp_path / "run", "--task=translation_multi_simple_epoch",
+        "--langs=de,en,fr,nl", "--lang-pairs=en-de", "--encoder-langtok=src", "--decoder-langtok",
+        "--new-rows-from=__de__",
+    )  # fmt: skip
+    assert "tokens, from __nl__ on; new rows are copies of __de__" in log
+    translator = Translator(
+        tmp_path / "run" / "checkpoint_last.pt", data=data, subwords=model.subwords,
+        source_lang="en", target_lang="de",
+    )  # fmt: skip
+    assert translator.targets["en"] == ["de", "fr", "nl"]
+    assert translator.translate(sentences(2), target_lang="de") != [""] * 2
