@@ -24,7 +24,17 @@ FAIRSEQ_PARSERS = {
 }
 #: programs whose words say nothing about this package
 SHELL_PROGRAMS = {".", "awk", "cat", "curl", "do", "done", "echo", "for", "head", "pip", "srun"}
-SHELL_PROGRAMS |= {"cut", "grep", "python3.12", "sacrebleu", "sort", "shuf", "subword-nmt", "tail", "torchrun"}
+SHELL_PROGRAMS |= {
+    "cut",
+    "grep",
+    "python3.12",
+    "sacrebleu",
+    "sort",
+    "shuf",
+    "subword-nmt",
+    "tail",
+    "torchrun",
+}
 INLINE = re.compile(r"`(diet-fairseq|make) (\w+)")
 
 
