@@ -22,7 +22,7 @@ WANTED := PyTorch $(TORCH), Python $(or $(PYTHON),any), $(CURDIR)
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
 
-setup: $(SET_UP) ## .venv with PyTorch, fairseq and this package (5 minutes, once)
+setup: $(SET_UP) ## .venv with PyTorch, fairseq and this package (2 to 8 minutes, once)
 
 demo: setup ## learn English to German from 72,000 real sentences (5 minutes on two free cores)
 	@$(PY) -m snakemake -s examples/demo/Snakefile --workflow-profile examples/profiles/default -j 2

@@ -32,10 +32,27 @@ PLUGIN_PACKAGES = {
 }
 
 
+def hide_broken_torchaudio() -> None:
+    """Make torchaudio appear missing if its import fails.
+
+    fairseq requires torchaudio, whose import fails beside a CPU build of PyTorch. transformers
+    imports it wherever it is installed, and fails with it.
+    """
+    try:
+        import_module("torchaudio")
+    except (OSError, ImportError, RuntimeError):
+        sys.modules["torchaudio"] = None  # type: ignore[assignment]
+
+
 class PluginFinder(MetaPathFinder):
-    """Imports the plugin at the end of the first import of fairseq."""
+    """Imports the plugin at the end of the first import of fairseq.
+
+    Before transformers it hides a broken torchaudio.
+    """
 
     def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> Any:
+        if name == "transformers":
+            hide_broken_torchaudio()
         if name != "fairseq" and name not in PLUGIN_PACKAGES:
             return None
         other_finders = (finder for finder in sys.meta_path if finder is not self)
@@ -56,9 +73,8 @@ class PluginFinder(MetaPathFinder):
         return spec
 
 
-if sys.modules.get("fairseq") is None:
-    sys.meta_path.insert(0, PluginFinder())
-else:
+sys.meta_path.insert(0, PluginFinder())
+if sys.modules.get("fairseq") is not None:
     from . import plugin  # noqa: F401
 
 

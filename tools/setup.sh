@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes $VENV with PyTorch $TORCH, fairseq compiled against it, and this package (editable).
+# Makes $VENV with PyTorch $TORCH, fairseq and this package (editable). fairseq has a wheel for Python 3.12,
+# and is compiled for others.
 # Called by the Makefile. An interrupted run can be started again: steps already done are quick.
 set -euo pipefail
 cd "${BASH_SOURCE[0]%/*}/.."
@@ -27,7 +28,7 @@ works() { # works PYTHON STATEMENT
 
 # --- what must be there, before the long work -----------------------------------------------
 
-candidates=(python3 python3.13 python3.12 python3.11)
+candidates=(python3.12 python3 python3.13 python3.11)
 [ "${PYTHON:-}" ] && candidates=("$PYTHON")
 python='' found=''
 for candidate in "${candidates[@]}"; do
@@ -37,17 +38,21 @@ for candidate in "${candidates[@]}"; do
     *) found+="; $candidate is $version" ;;
     esac
 done
-[ "$python" ] || fail "Python 3.11, 3.12 or 3.13 is needed${found:-; there is no ${candidates[0]}}." \
+[ "$python" ] || fail "Python 3.11, 3.12 or 3.13 is needed${found:-; there is no ${PYTHON:-python3}}." \
     "Install one, or name one: make setup PYTHON=/path/to/python3.12"
 
 works "$python" 'import venv, ensurepip' ||
     fail "$python has no venv module. On Debian and Ubuntu: apt install python$version-venv"
 
-command -v "${CXX:-g++}" >/dev/null ||
-    fail "there is no C++ compiler (${CXX:-g++}), and fairseq is compiled here. On Debian and Ubuntu: apt install g++"
+has_wheel=''
+[ "$version" = 3.12 ] && has_wheel=yes
 
-works "$python" 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' ||
-    fail "$python has no C headers (Python.h), and fairseq is compiled here." \
+[ "$has_wheel" ] || command -v "${CXX:-g++}" >/dev/null ||
+    fail "there is no C++ compiler (${CXX:-g++}), and fairseq is compiled for Python $version." \
+        "On Debian and Ubuntu: apt install g++. For Python 3.12 nothing is compiled."
+
+[ "$has_wheel" ] || works "$python" 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' ||
+    fail "$python has no C headers (Python.h), and fairseq is compiled for Python $version." \
         "On Debian and Ubuntu: apt install python$version-dev"
 
 # --- the environment ------------------------------------------------------------------------
@@ -74,22 +79,31 @@ if ! command -v nvidia-smi >/dev/null && ! works "$py" 'import torch'; then
 fi
 step "PyTorch $TORCH ($size)" "${pip[@]}" "torch==$TORCH" numpy cython setuptools wheel
 
-# Without isolation fairseq is compiled against the PyTorch above, not against a second one that
-# pip would fetch; a ready-made wheel of it is for a PyTorch of its own. CUDA_HOME would have it
-# compile kernels that nothing here calls.
-unset CUDA_HOME
-fairseq=("${pip[@]}" --no-build-isolation --no-binary fairseq-fixed fairseq-fixed==0.12.3.1)
-imports='import torch, fairseq.libbase, fairseq.libnat'
-step "fairseq (compiled here: 3 to 5 minutes, unless it is here or in pip's cache)" "${fairseq[@]}"
-# What pip kept, or what was here before, may have been compiled against another PyTorch.
-works "$py" "$imports" ||
-    step "fairseq again, for PyTorch $TORCH (compiled here: 3 to 5 minutes)" \
-        "${fairseq[@]}" --no-cache-dir --force-reinstall --no-deps
+# What this package needs of fairseq's compiled parts; what is compiled against PyTorch, libbase and libnat,
+# serves BASE layers and models that are not autoregressive alone.
+imports='import torch, fairseq.data.data_utils_fast, fairseq.data.token_block_utils_fast'
+fairseq=("${pip[@]}" fairseq-fixed==0.12.3.1)
+if [ "$has_wheel" ]; then
+    step "fairseq (a wheel: nothing is compiled)" "${fairseq[@]}"
+else
+    # Without isolation it is compiled against the PyTorch above, not against a second one that pip would
+    # fetch. CUDA_HOME would have it compile kernels that nothing here calls.
+    unset CUDA_HOME
+    fairseq+=(--no-build-isolation --no-binary fairseq-fixed)
+    step "fairseq (compiled here: 3 to 5 minutes, unless it is here or in pip's cache)" "${fairseq[@]}"
+    # What pip kept, or what was here before, may have been compiled against another NumPy.
+    works "$py" "$imports" ||
+        step "fairseq again (compiled here: 3 to 5 minutes)" \
+            "${fairseq[@]}" --no-cache-dir --force-reinstall --no-deps
+fi
 works "$py" "$imports" || {
     reason=$("$py" -c "$imports" 2>&1 | tail -n 1) || :
-    fail "fairseq was compiled, but does not run with PyTorch $TORCH ($reason)." \
-        "Remove $VENV and run this again; what the compiler said is in $log"
+    fail "fairseq is installed, but does not run with PyTorch $TORCH ($reason)." \
+        "Remove $VENV and run this again; the whole log is $log"
 }
+# fairseq asks for torchaudio, which serves speech alone. Beside a CPU build of PyTorch its import fails, and
+# with it that of transformers.
+works "$py" 'import torchaudio' || step "no torchaudio" "$py" -m pip uninstall --yes torchaudio
 
 step "diet_fairseq and its tools" "${pip[@]}" --no-build-isolation --editable '.[dev]'
 say "done. '. $VENV/bin/activate' puts fairseq-train and its kin on your PATH." \

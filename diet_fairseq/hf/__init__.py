@@ -8,30 +8,17 @@ Folders come from `diet-fairseq export hf`. fairseq is not needed, except for `c
 converts models in both directions: encoder and decoder are `diet_fairseq.transformer`'s.
 """
 
-import sys
-from importlib import import_module
 from typing import Any
 
 import transformers
 from transformers.utils import import_utils
 
+from .. import hide_broken_torchaudio
 
-def hide_broken_torchaudio() -> None:
-    """Make torchaudio appear missing to Python and transformers if its import fails.
-
-    fairseq requires torchaudio, whose import fails beside a CPU build of PyTorch. transformers
-    imports it wherever it is installed, and fails with it.
-    """
-    try:
-        import_module("torchaudio")
-    except (OSError, ImportError, RuntimeError):
-        sys.modules["torchaudio"] = None  # type: ignore[assignment]
-        # transformers may have cached the answer
-        import_utils.is_torchaudio_available.cache_clear()
-
-
-# Before the imports below, which is why they may stand here.
+# transformers may have been imported first, and have cached the answer. This stands before the
+# imports below, which is why they may stand here.
 hide_broken_torchaudio()
+import_utils.is_torchaudio_available.cache_clear()
 from .configuration import DietEncoderConfig, DietTransformerConfig  # noqa: E402
 from .encoders import (  # noqa: E402
     DietEncoderModel,

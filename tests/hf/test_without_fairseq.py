@@ -1,12 +1,15 @@
 """`diet_fairseq.hf` needs torch and transformers, not fairseq, and changes neither of them."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from transformers.utils.import_utils import is_torchaudio_available
 
-from diet_fairseq.hf import hide_broken_torchaudio
+import diet_fairseq
+from diet_fairseq import hide_broken_torchaudio
 from diet_fairseq.positions import SCHEMES
 
 #: packages that only users of fairseq install
@@ -90,4 +93,18 @@ def test_a_broken_torchaudio_is_hidden(tmp_path, monkeypatch, fault):
     is_torchaudio_available.cache_clear()
     assert is_torchaudio_available()
     hide_broken_torchaudio()
+    is_torchaudio_available.cache_clear()
     assert is_torchaudio_available() == (not fault)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", ["", "import fairseq; "])
+def test_transformers_imports_beside_a_broken_torchaudio(tmp_path, first):
+    (tmp_path / "torchaudio.py").write_text('raise OSError("libcudart")')
+    program = f"{first}import diet_fairseq; from transformers import Trainer, pipeline"
+    path = f"{tmp_path}:{Path(diet_fairseq.__file__).parents[1]}:{os.environ.get('PYTHONPATH', '')}"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": path},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr

@@ -24,17 +24,8 @@ FAIRSEQ_PARSERS = {
 }
 #: programs whose words say nothing about this package
 SHELL_PROGRAMS = {".", "awk", "cat", "curl", "do", "done", "echo", "for", "head", "pip", "srun"}
-SHELL_PROGRAMS |= {
-    "cp",
-    "cut",
-    "grep",
-    "sacrebleu",
-    "shuf",
-    "sort",
-    "subword-nmt",
-    "tail",
-    "torchrun",
-}
+SHELL_PROGRAMS |= {"cp", "cut", "grep", "python3.12", "sacrebleu", "shuf", "sort"}
+SHELL_PROGRAMS |= {"subword-nmt", "tail", "torchrun"}
 INLINE = re.compile(r"`(diet-fairseq|make) (\w+)")
 
 

@@ -35,9 +35,14 @@ def machine(tmp_path):
     return add, set_up
 
 
-def python_but(pattern: str, action: str) -> str:
-    """The script of a Python that does `action` when its command line matches `pattern`."""
-    return f'case "$*" in {pattern}) {action} ;; esac; exec {sys.executable} "$@"'
+def python_but(pattern: str, action: str, version: str = ":") -> str:
+    """The script of a Python that does `action` when its command line matches `pattern`.
+
+    Args:
+        version: the action that tells its version; without one it is this Python's
+    """
+    says = "" if version == ":" else f"*version_info*) {version}; exit ;;"
+    return f'case "$*" in {says} {pattern}) {action} ;; esac; exec {sys.executable} "$@"'
 
 
 def assert_refused(done: subprocess.CompletedProcess, *words: str) -> None:
@@ -49,6 +54,7 @@ def assert_refused(done: subprocess.CompletedProcess, *words: str) -> None:
 
 
 RUNS = python_but("nothing", ":")
+AS_3_11 = python_but("nothing", ":", "echo 3.11")
 REFUSED = {
     "no Python": ({}, ["Python 3.11, 3.12 or 3.13 is needed; there is no python3."]),
     "an old Python": ({"python3": "echo 3.10"}, ["is needed; python3 is 3.10.", "PYTHON="]),
@@ -56,9 +62,11 @@ REFUSED = {
     "no venv": (
         {"python3": python_but("*ensurepip*", "exit 1")}, ["python3 has no venv module", "-venv"]
     ),
-    "no compiler": ({"python3": RUNS}, ["no C++ compiler (g++)", "apt install g++"]),
+    "no compiler": (
+        {"python3": AS_3_11}, ["no C++ compiler (g++)", "for Python 3.11.", "apt install g++"]
+    ),
     "no headers": (
-        {"python3": python_but("*Python.h*", "exit 1"), "g++": ":"},
+        {"python3": python_but("*Python.h*", "exit 1", "echo 3.11"), "g++": ":"},
         ["no C headers (Python.h)", "-dev"],
     ),
 }  # fmt: skip
@@ -72,41 +80,63 @@ def test_a_machine_without_a_requirement_is_refused(machine, programs, words):
     assert_refused(set_up(), *words)
 
 
+def environment_with(folder, add, case: str) -> None:
+    """An environment whose pip only notes what it should do, in the file ``calls``."""
+    (folder / "calls").touch()
+    (folder / "venv/bin").mkdir(parents=True)
+    (folder / "venv/bin/activate").write_text(str(folder / "venv"))
+    add(
+        "../venv/bin/python",
+        f"""case "$*" in
+        *"pip --version") ;;
+        *"pip "*install*) echo "$*" >>{folder}/calls ;;
+        *"import torch") ;;
+        {case}
+        *) exec {sys.executable} "$@" ;;
+        esac""",
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("builds", [1, 2, 3])
 def test_fairseq_is_compiled_again_where_it_does_not_run_and_then_set_up_fails(
     machine, tmp_path, builds
 ):
-    """In an environment whose pip only says that it installs; fairseq runs after so many builds."""
+    """fairseq runs after so many builds."""
     add, set_up = machine
-    add("python3", RUNS)
+    add("python3", AS_3_11)
     add("g++", ":")
-    calls = tmp_path / "calls"
-    calls.touch()
-    (tmp_path / "venv/bin").mkdir(parents=True)
-    (tmp_path / "venv/bin/activate").write_text(str(tmp_path / "venv"))
-    add(
-        "../venv/bin/python",
-        f"""case "$*" in
-        *"pip --version") ;;
-        *"pip "*" install "*) echo "$*" >>{calls} ;;
-        *"import torch") ;;
-        *fairseq.libbase*)
-            [ "$(grep -c fairseq-fixed== {calls})" -ge {builds} ] && exit
-            echo Traceback >&2; echo "ImportError: libbase.so: undefined symbol: _ZN3c10" >&2
+    environment_with(tmp_path, add, f"""*fairseq.data.data_utils_fast*)
+            [ "$(grep -c fairseq-fixed== {tmp_path}/calls)" -ge {builds} ] && exit
+            echo "ImportError: data_utils_fast.so: undefined symbol: _ZN3c10" >&2
             exit 1 ;;
-        *) exec {sys.executable} "$@" ;;
-        esac""",
-    )
+        *torchaudio*) ;;
+        *sys.version_info*) ;;""")  # fmt: skip
     done = set_up()
-    first, *again = [call for call in calls.read_text().splitlines() if "fairseq-fixed==" in call]
-    assert "--no-build-isolation --no-binary fairseq-fixed fairseq-fixed==0.12.3.1" in first
+    calls = (tmp_path / "calls").read_text().splitlines()
+    first, *again = [call for call in calls if "fairseq-fixed==" in call]
+    assert first.endswith("fairseq-fixed==0.12.3.1 --no-build-isolation --no-binary fairseq-fixed")
     assert ("set-up: done." in done.stdout) == (builds < 3)
     if builds > 1:
         assert again[0].endswith("--no-cache-dir --force-reinstall --no-deps")
     if builds == 3:
-        reason = "(ImportError: libbase.so: undefined symbol: _ZN3c10)."
-        assert_refused(done, f"was compiled, but does not run with PyTorch 2.13.0 {reason}")
+        reason = "(ImportError: data_utils_fast.so: undefined symbol: _ZN3c10)."
+        assert_refused(done, f"is installed, but does not run with PyTorch 2.13.0 {reason}")
+
+
+def test_python_3_12_compiles_nothing_and_a_broken_torchaudio_goes(machine, tmp_path):
+    """The machine has no compiler."""
+    add, set_up = machine
+    add("python3.12", python_but("nothing", ":", "echo 3.12"))
+    add("python3", AS_3_11)
+    environment_with(tmp_path, add, """*fairseq.data.data_utils_fast*) ;;
+        *torchaudio*) exit 1 ;;""")  # fmt: skip
+    done = set_up()
+    assert "set-up: done." in done.stdout, done.stderr
+    calls = (tmp_path / "calls").read_text()
+    assert "fairseq-fixed==0.12.3.1\n" in calls
+    assert "--no-binary" not in calls
+    assert "uninstall --yes torchaudio" in calls
 
 
 def make(*arguments: str) -> str:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.workflows.conftest import EXAMPLES
+from tests.workflows.conftest import EXAMPLES, script
 
 SCRIPT = EXAMPLES / "scripts" / "with_gpus.py"
 SHOW = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'], flush=True); input()"
@@ -53,6 +53,13 @@ def test_a_job_waits_for_a_free_device(start):
     first.kill()  # and its locks are free
     first.wait()
     assert len(devices(second)) == 2
+
+
+def test_a_job_that_takes_fewer_has_the_free_devices(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with_gpus = script("scripts/with_gpus")
+    assert with_gpus.lock_gpus(1, ["0", "1", "2"], "") == ["0"]
+    assert with_gpus.lock_gpus(3, ["0", "1", "2"], "", least=1) == ["1", "2"]
 
 
 def test_more_gpus_than_there_are_is_refused(start):
