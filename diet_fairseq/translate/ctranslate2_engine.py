@@ -21,8 +21,10 @@ class CTranslate2Engine(Engine):
     Both searches write at least one subword. CTranslate2 masks </s> in the first step and
     renormalises, fairseq does not: the log-probabilities differ by log(1 - P(</s> first)), which is
     almost 0 in trained models. At the limit of length fairseq adds </s>, and CTranslate2 stops:
-    `_add_ends` adds the score of </s>. One difference remains: if a hypothesis ends by itself in
-    the step to the limit, fairseq refills its slot in the beam and CTranslate2 does not.
+    `_add_ends` adds the score of </s>. Two differences remain: if a hypothesis ends by itself in
+    the step to the limit, fairseq refills its slot in the beam and CTranslate2 does not; directly
+    after forced tags fairseq ends a hypothesis if </s> is in the beam, and CTranslate2 only if </s>
+    is the most probable token.
 
     Args:
         description: the folder and its limits

@@ -174,3 +174,15 @@ def test_a_model_of_wmt19_is_translated_with_its_fastbpe_codes(tmp_path):
     assert outputs == Translator(model.checkpoint, subwords=codes, **options).translate(texts)
     assert len(set(outputs)) > 1
     assert "@@" not in "".join(outputs)
+
+
+def test_an_exported_model_has_its_own_languages_alone(tmp_path):
+    ModelDescription("ctranslate2", "en", "de", tmp_path).write()
+    assert resolve_model(tmp_path, ModelOptions(source_lang="en")).languages == ("en", "de")
+    assert refusal(tmp_path, ModelOptions(source_lang="fr")) == (
+        f"{tmp_path}: --source-lang must be one of the model's languages, en, but is fr"
+    )
+    assert refusal(tmp_path, ModelOptions(target_lang="fr")) == (
+        f"{tmp_path}: --target-lang must be a language that the model translates en to, de, but is "
+        "fr"
+    )
