@@ -11,7 +11,6 @@ import pytest
 import yaml
 from jsonschema import validate  # type: ignore[import-untyped]
 
-from diet_fairseq import Translator
 from diet_fairseq.text.scores import score
 from tests.support import originals
 from tests.support.pages import (
@@ -108,10 +107,10 @@ def test_from_fairseq_generate_to_a_score(folder):
     assert '"signature": "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|' in printed
     pairs = re.findall(r"^D-(\d+)\t\S+\t(.*)$", (folder / "test.out").read_text(), re.MULTILINE)
     lines = [line for _, line in sorted(pairs, key=lambda pair: int(pair[0]))]
-    model = Translator(folder / "checkpoints/average.pt", subwords=folder / "codes")
-    assert lines == model.translate((folder / "test.en").read_text().splitlines())
     references = (folder / "test.de").read_text().splitlines()
-    assert f'"score": {score(lines, references)["BLEU"]:.2f}' in printed
+    scores = score(lines, references)  # a workflow's; chrF of so short a training is not 0
+    assert scores["chrF"] > 0.1
+    assert all(f'"score": {scores[name]:.2f}' in printed for name in ("BLEU", "chrF"))
 
 
 @pytest.mark.slow
