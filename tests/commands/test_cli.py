@@ -148,7 +148,6 @@ def test_every_command_has_a_help_that_ends_with_an_example(words, capsys):
     ("words", "line"),
     [
         ("nosuch", "error: argument COMMAND: invalid choice: 'nosuch'"),
-        ("", "error: the following arguments are required: COMMAND"),
         ("export", "error: the following arguments are required: COMMAND"),
         ("schemes --nosuch", "error: unrecognized arguments: --nosuch"),
         ("serve m --host-names a*b", "error: argument --host-names: must be NAME, *.NAME or"),
