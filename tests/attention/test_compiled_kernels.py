@@ -58,14 +58,14 @@ CALLS = [
 ]
 
 
-def check(code: Machine, arch: int, width: int) -> None:
+def check(code: Machine, arch: int, has_wgmma: bool = True) -> None:
     assert code.instructions
     assert not [x for x in code.instructions if x.startswith(("LDL", "STL"))]
     assert code.stack == 0
     assert not [x for x in code.instructions if re.match(ATOMIC, x)]
     assert code.shared + 1024 <= SHARED[arch]
     if arch == 90:  # ptxas makes every product wait if a path skips a loop (C7515)
-        assert width > 64 or "HGMMA" in code.text  # tiles of wide heads are too small for it
+        assert "HGMMA" in code.text or not has_wgmma
         assert code.waits <= 4
         assert "serialized" not in code.messages
 
@@ -81,7 +81,8 @@ def test_a_kernel_s_code_spills_waits_and_adds_nothing(name, call, tmp_path):
         constants = call.constants(name, tile)
         options = (tile.warps, tile.stages, tmp_path, call.dtype)
         code = compiled(kernel, call.arch, constants, *options)
-        check(code, call.arch, call.width)
+        # tiles of wide heads, and some with dropout, are too small for wgmma
+        check(code, call.arch, has_wgmma=call.width <= 64 and not call.dropout)
         registers = -(-code.registers // 8) * 8 * 32 * tile.warps  # allocated in units of 8
         programs.append(min(REGISTERS // registers, SHARED[call.arch] // (code.shared + 1024)))
     assert max(programs) >= 2 or call.width > 64 or call.dropout
@@ -94,4 +95,4 @@ def test_the_gradient_of_scores_spills_waits_and_adds_nothing(arch, width, tmp_p
 
     constants = {"d": width, "W": width, "BM": TILE, "BN": TILE, "P": "ieee"}
     code = compiled(score_kernels.score_gradient, arch, constants, warps(width), 2, tmp_path)
-    check(code, arch, width)
+    check(code, arch, has_wgmma=width <= 64)
