@@ -20,8 +20,12 @@ from tests.support.tiny import EOS, FIRST_WORD, VOCABULARY, WORDS, Case
 def with_its_own_output() -> tiny.Model:
     """A user's model: its output layer is not the projection alone."""
     model = tiny.fresh(Case("sinusoidal"))
-    project = model.decoder.output_layer
-    model.decoder.output_layer = lambda features: project(features).tanh()
+
+    class OwnOutput(type(model.decoder)):
+        def output_layer(self, features):
+            return super().output_layer(features).tanh()
+
+    model.decoder.__class__ = OwnOutput  # a copy of the model has it, too
     return model
 
 
