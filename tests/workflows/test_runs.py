@@ -48,7 +48,8 @@ def test_everything_is_made_once(finished):
 
 
 def test_plain_text_and_binarised_text_give_the_same_lines(finished):
-    models = sorted((finished.folder / "out").glob("*/*/input-same.txt"))
+    texts = (finished.folder / "out").glob("*/*/input-same.txt")
+    models = [path for path in texts if not path.parent.is_symlink()]  # results/best is a link
     assert len(models) == 3  # two runs, and their ensemble
     different = set()
     for path in models:
