@@ -18,14 +18,15 @@ from tests.support.tiny import EOS, FIRST_WORD, VOCABULARY, WORDS, Case
 
 
 def with_its_own_output() -> tiny.Model:
-    """A user's model: its output layer is not the projection alone."""
+    """A user's model: its log-probabilities are not those of the projection alone."""
     model = tiny.fresh(Case("sinusoidal"))
 
-    class OwnOutput(type(model.decoder)):
-        def output_layer(self, features):
-            return super().output_layer(features).tanh()
+    class OwnProbabilities(type(model)):
+        def get_normalized_probs(self, net_output, log_probs, sample=None):
+            logits, *others = net_output
+            return super().get_normalized_probs((logits.tanh(), *others), log_probs, sample)
 
-    model.decoder.__class__ = OwnOutput  # a copy of the model has it, too
+    model.__class__ = OwnProbabilities  # a copy of the model has it, too
     return model
 
 
