@@ -44,7 +44,7 @@ def index_by_place(
 
 @intercepts(
     "fairseq.tasks.translation:TranslationTask._inference_with_bleu",
-    correctness="--eval-bleu counts words of every language as those of English",
+    correctness="--eval-bleu splits text of every language by the rules for English",
 )
 def count_words_of_language(
     score: Callable, self: Any, generator: Any, sample: Any, model: Any

@@ -64,7 +64,7 @@ class SentencePiece:
 class SubwordNmt:
     """subword-nmt's subwords of words between spaces; all but the last of a word end in ``@@``.
 
-    fastBPE's codes are those of subword-nmt's version 0.2 without its header, with a third column.
+    fastBPE writes the codes of subword-nmt 0.2 without a header and with a third column, of counts.
 
     Raises:
         UserError: the file does not hold codes of subword-nmt or fastBPE

@@ -26,7 +26,7 @@ class Tokenizer:
         language: such as ``en``; Moses' rules depend on it
         splits_words: whether Moses splits words before their subwords
         lower: whether text is lower-cased
-        tags: tokens of a vocabulary that are no text, such as tags of languages
+        tags: tokens that a text must not contain, such as the tags of languages
 
     Raises:
         UserError: the subword model can't be read

@@ -390,7 +390,7 @@ def test_missing_parameters_are_named(marian_folder, tmp_path):
     del tensors["model.encoder.layers.0.fc1.bias"]
     save_file(tensors, path)
     text = refused(take_back, tmp_path / "folder", tmp_path / "out")
-    assert "weights lack model.encoder.layers.0.fc1.bias: give one that was saved whole" in text
+    assert "weights lack model.encoder.layers.0.fc1.bias: give a complete folder" in text
 
 
 def test_a_model_that_computes_something_else_is_refused(marian_folder, tmp_path, monkeypatch):

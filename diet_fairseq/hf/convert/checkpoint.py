@@ -25,7 +25,7 @@ def read_tensors(folder: Path, reads_bin: bool = False) -> dict[str, Tensor]:
     """All tensors of the folder's safetensors.
 
     Args:
-        reads_bin: whether ``pytorch_model*.bin`` is read, as data, where there are no safetensors
+        reads_bin: without safetensors, read ``pytorch_model*.bin`` as data
 
     Raises:
         UserError: there are none, or a file is damaged, or holds anything else

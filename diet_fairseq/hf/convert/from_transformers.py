@@ -135,7 +135,7 @@ def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], 
     missing_names, unused_names = load(model, config, tensors)
     body = "" if config.is_encoder_decoder else "encoder.sentence_encoder."
     if required := next((name for name in missing_names if name.startswith(body)), None):
-        raise UserError(f"{folder}'s weights lack {required}: give one that was saved whole")
+        raise UserError(f"{folder}'s weights lack {required}: give a complete folder")
     write_checkpoint(out / MODEL, args, model.state_dict())
     if not config.is_encoder_decoder:
         text = TextOptions(

@@ -145,7 +145,7 @@ def load_reference(family: Family, folder: Path) -> tuple[Any, Any, list[str]]:
         )
     missing_names = sorted(loading["missing_keys"])
     if required := [name for name in missing_names if not re.fullmatch(family.optional, name)]:
-        raise UserError(f"{folder}'s weights lack {required[0]}: give one that was saved whole")
+        raise UserError(f"{folder}'s weights lack {required[0]}: give a complete folder")
     return config, reference.eval(), missing_names
 
 
