@@ -23,8 +23,8 @@ class Compression(nn.Module):
     It is no `nn.Linear`, because `init_bert_params` would initialise that again.
     """
 
-    #: see `PositionScheme.tables`
-    tables: ClassVar[dict[str, tuple[int, ...]]] = {"weight": (1,)}
+    #: see `PositionScheme.position_axes`
+    position_axes: ClassVar[dict[str, tuple[int, ...]]] = {"weight": (1,)}
 
     def __init__(self, positions: int, length: int, start: str | None = None) -> None:
         super().__init__()

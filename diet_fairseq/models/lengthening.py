@@ -61,13 +61,13 @@ def lengthen(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Te
 
 def tables(model: nn.Module) -> Iterator[tuple[str, tuple[int, ...], int]]:
     """A model's parameters by position: their names, axes, and the row of position 0."""
-    for name, module, axes in _listed_parameters(model, "tables"):
+    for name, module, axes in _listed_parameters(model, "position_axes"):
         yield name, axes, getattr(module, "first_row", 0)
 
 
 def offset_tables(model: nn.Module) -> Iterator[tuple[str, int]]:
     """A model's parameters by offset: their names, and the axis that counts offsets."""
-    for name, _, axis in _listed_parameters(model, "offset_tables"):
+    for name, _, axis in _listed_parameters(model, "offset_axes"):
         yield name, axis
 
 

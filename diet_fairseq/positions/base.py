@@ -16,6 +16,15 @@ METHODS = ("transform", "query_rows", "key_rows", "value_rows", "content_score")
 #: all kinds of terms: the methods, and the types that a score may have
 KINDS = frozenset({*METHODS, *(kind.__name__.lower() for kind in (Offsets, Factors, Dense))})
 
+#: attributes of a scheme in version 0.3 -> today; a user's scheme may have the old ones until 0.5
+NAMES_OF_0_3 = {
+    "tables": "position_axes",
+    "offset_tables": "offset_axes",
+    "meaning": "described_options",
+    "scaled": "scaled_projections",
+    "zeroed": "zero_init",
+}
+
 
 @dataclass(frozen=True)
 class Limit:
@@ -107,19 +116,20 @@ class PositionScheme(nn.Module):
     #: True: keys and values are compressed along time (`attention.compressed`), and Tk above is the
     #: number k of compressed keys; for encoders only
     compressed: ClassVar[bool] = False
-    #: parameters with a row for every position: name -> the axes that count positions, for
-    #: `models.lengthening`. Position 0 has row ``first_row``, or 0 where there is no such attribute
-    tables: ClassVar[dict[str, tuple[int, ...]]] = {}
-    #: parameters with a row for every offset from -c to c: name -> the axis that counts them
-    offset_tables: ClassVar[dict[str, int]] = {}
-    #: keywords of the options on which the meaning of parameters depends, for `describe`
-    meaning: ClassVar[tuple[str, ...]] = ()
-    #: parts whose product is divided by the root of score_terms d_h, as the content score is
-    scaled: ClassVar[tuple[str, ...]] = ()
+    #: names of parameters with a row for every position -> the axes that count positions, for
+    #: `models.lengthening`. Position 0 has row ``first_row``, or 0 without such an attribute
+    position_axes: ClassVar[dict[str, tuple[int, ...]]] = {}
+    #: names of parameters with a row for every offset from -c to c -> the axis that counts offsets
+    offset_axes: ClassVar[dict[str, int]] = {}
+    #: keywords of the options on which the meaning of parameters depends; `describe` lists them
+    described_options: ClassVar[tuple[str, ...]] = ()
+    #: names of modules whose product is divided by the root of score_terms d_h, like the content
+    #: score
+    scaled_projections: ClassVar[tuple[str, ...]] = ()
     #: the scheme of cross-attention with ``--position-cross-attention``
     cross: ClassVar[type["PositionScheme"] | None] = None
-    #: beginnings of the names of parameters that `zero` sets to 0; by default all of them
-    zeroed: ClassVar[tuple[str, ...]] = ("",)
+    #: prefixes of the names of parameters that `zero` sets to 0 (default: all parameters)
+    zero_init: ClassVar[tuple[str, ...]] = ("",)
     #: the number of terms that share the scale of the content score; an option may change it. Where
     #: the names of the parameters don't tell, a buffer ``terms`` does, for `models.warm_start`
     score_terms: int = 1
@@ -132,6 +142,9 @@ class PositionScheme(nn.Module):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        for old, new in NAMES_OF_0_3.items():
+            if old in vars(cls):
+                setattr(cls, new, vars(cls)[old])
         kinds = {
             name for name in METHODS if getattr(cls, name) is not getattr(PositionScheme, name)
         }
@@ -163,13 +176,13 @@ class PositionScheme(nn.Module):
             "first_row": 0,
             "compressed": cls.compressed,
             "score_terms": cls.score_terms,
-            **{name: options[name] for name in cls.meaning},
+            **{name: options[name] for name in cls.described_options},
         }
 
     def zero(self) -> None:
-        """Set the parameters that `zeroed` names to 0: all terms are zero then, but trainable."""
+        """Set the parameters of `zero_init` to 0: then all terms are zero, and can be trained."""
         for name, parameter in self.named_parameters():
-            if name.startswith(self.zeroed):
+            if name.startswith(self.zero_init):
                 nn.init.zeros_(parameter)
 
     def score(self, layout: Layout) -> Score | None:

@@ -35,8 +35,8 @@ class Deberta(PositionScheme):
 
     score_terms = 3
     options = (BUCKETS.with_default(256), MAX_DISTANCE.with_default(512))
-    meaning = ("buckets", "max_distance")
-    zeroed = ("norm.",)  # but not the table: neither would have a gradient
+    described_options = ("buckets", "max_distance")
+    zero_init = ("norm.",)  # but not the table: neither would have a gradient
 
     row_of_offset: Tensor
 

@@ -34,8 +34,8 @@ class DietAbs(ScoreParameters):
     absolute = True
     segment_scheme = "per-head"
     options = (RANK, GAIN, START, PEAK)
-    tables: ClassVar[dict[str, tuple[int, ...]]] = {"query": (1,), "key": (1,)}
-    zeroed = ("key",)  # but not the query: two zero factors would have no gradient
+    position_axes: ClassVar[dict[str, tuple[int, ...]]] = {"query": (1,), "key": (1,)}
+    zero_init = ("key",)  # but not the query: two zero factors would have no gradient
     #: the default gain at rank 32, see `gain_of`
     gain_at_32: ClassVar[float] = 10.0
 
@@ -95,7 +95,7 @@ class DietAbsLin(DietAbs):
     segment_scheme = "input"
     cross = None
     compressed = True
-    tables: ClassVar[dict[str, tuple[int, ...]]] = {"query": (1,)}
+    position_axes: ClassVar[dict[str, tuple[int, ...]]] = {"query": (1,)}
     #: with 10, training collapses (results/pretraining/linear-attention-gain-and-rate.csv)
     gain_at_32 = 3.0
 

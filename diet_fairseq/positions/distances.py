@@ -104,8 +104,8 @@ class Kerple(PositionScheme):
 
     score_type = Offsets
     options = (KERPLE,)
-    meaning = ("kerple",)
-    zeroed = ("r1",)
+    described_options = ("kerple",)
+    zero_init = ("r1",)
 
     def __init__(self, shape: AttentionShape, *, kerple: str) -> None:
         super().__init__(shape)
@@ -159,7 +159,7 @@ class DistanceNetwork(PositionScheme):
         output: (H, width)
     """
 
-    zeroed = ("output",)  # but not the hidden units: then nothing would have a gradient
+    zero_init = ("output",)  # but not the hidden units: then nothing would have a gradient
 
     def __init__(self, shape: AttentionShape, width: int) -> None:
         super().__init__(shape)

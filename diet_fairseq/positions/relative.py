@@ -110,7 +110,7 @@ class OffsetProducts(OffsetScores):
     and F^K of all heads; all start from N(0, 0.02), and the product is not scaled.
     """
 
-    zeroed = ("key.",)  # but no other: their product would have no gradient
+    zero_init = ("key.",)  # but no other: their product would have no gradient
 
     def __init__(
         self, shape: AttentionShape, row_of_offset: Tensor, rows: int, gain: float
@@ -140,7 +140,7 @@ class DietRel(OffsetScalars):
 
     sharing = "none"
     segment_scheme = "per-head"
-    offset_tables: ClassVar[dict[str, int]] = {"weight": 0}
+    offset_axes: ClassVar[dict[str, int]] = {"weight": 0}
     options = (CLIP, GAIN.with_default(30.0), START, PEAK)
 
     def __init__(
@@ -159,7 +159,7 @@ class T5(OffsetScalars):
     """
 
     options = (BUCKETS, MAX_DISTANCE, GAIN.with_default(30.0), START, PEAK)
-    meaning = ("buckets", "max_distance")
+    described_options = ("buckets", "max_distance")
 
     def __init__(
         self, shape: AttentionShape, *, buckets: int, max_distance: int, **scalars: Any

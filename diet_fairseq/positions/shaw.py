@@ -30,7 +30,7 @@ class Shaw(ScoreParameters):
     """
 
     sharing = "head"
-    offset_tables: ClassVar[dict[str, int]] = {"keys": 1, "values": 1}
+    offset_axes: ClassVar[dict[str, int]] = {"keys": 1, "values": 1}
     options = (CLIP.with_default(16), VALUES, GAIN.with_default(1.0))
 
     def __init__(self, shape: AttentionShape, *, clip: int, values: bool, gain: float) -> None:

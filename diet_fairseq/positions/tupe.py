@@ -72,9 +72,12 @@ class TupeA(PositionScheme):
     absolute = True
     score_terms = 2
     options: ClassVar[tuple[Option, ...]] = (UNTIE_CLS, NO_LAYER_NORM, NO_RESCALE)
-    tables: ClassVar[dict[str, tuple[int, ...]]] = {"pos.weight": (0,), "pos_key.weight": (0,)}
-    scaled: ClassVar[tuple[str, ...]] = ("pos_q_linear",)
-    zeroed: ClassVar[tuple[str, ...]] = ("pos_k_linear.",)
+    position_axes: ClassVar[dict[str, tuple[int, ...]]] = {
+        "pos.weight": (0,),
+        "pos_key.weight": (0,),
+    }
+    scaled_projections: ClassVar[tuple[str, ...]] = ("pos_q_linear",)
+    zero_init: ClassVar[tuple[str, ...]] = ("pos_k_linear.",)
 
     def __init__(
         self, shape: AttentionShape, *, untie_cls: str, no_layer_norm: bool, no_rescale: bool
@@ -166,9 +169,9 @@ class TupeR(TupeA):
         NO_RESCALE,
         RELATIVE,
     )
-    meaning = ("untie_cls", "relative", "buckets", "max_distance")
+    described_options = ("untie_cls", "relative", "buckets", "max_distance")
     #: the scalars of the buckets, or one factor of their products
-    zeroed = ("pos_k_linear.", "relative_attention_bias.weight", "relative_attention_bias.key.")
+    zero_init = ("pos_k_linear.", "relative_attention_bias.weight", "relative_attention_bias.key.")
 
     def __init__(
         self,
@@ -216,7 +219,7 @@ class BertAd(TupeA):
     cross = None
     score_terms = 4
     options = ()
-    zeroed = ("pos_k_linear.", "pos_q_linear.")  # both: each meets words, too
+    zero_init = ("pos_k_linear.", "pos_q_linear.")  # both: each meets words, too
 
     def __init__(self, shape: AttentionShape) -> None:
         super().__init__(shape, untie_cls="no", no_layer_norm=False, no_rescale=False)
@@ -246,8 +249,8 @@ class TupeFree(ScoreParameters):
     absolute = True
     score_terms = 2
     options = (UNTIE_CLS, GAIN.with_default(30.0), START, PEAK)
-    tables: ClassVar[dict[str, tuple[int, ...]]] = {"weight": (1, 2)}
-    meaning = ("untie_cls",)
+    position_axes: ClassVar[dict[str, tuple[int, ...]]] = {"weight": (1, 2)}
+    described_options = ("untie_cls",)
 
     def __init__(
         self, shape: AttentionShape, *, untie_cls: str, gain: float, start: str, peak: float

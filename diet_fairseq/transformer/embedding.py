@@ -17,8 +17,8 @@ class LearnedPositions(nn.Embedding):
         padding: the index of the padding token, below which no row is used
     """
 
-    #: see `PositionScheme.tables`
-    tables: ClassVar[dict[str, tuple[int, ...]]] = {"weight": (0,)}
+    #: see `PositionScheme.position_axes`
+    position_axes: ClassVar[dict[str, tuple[int, ...]]] = {"weight": (0,)}
 
     def __init__(self, positions: int, width: int, padding: int) -> None:
         super().__init__(positions + padding + 1, width, padding)

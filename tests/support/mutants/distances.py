@@ -81,4 +81,4 @@ def a_dense_score_in_half_precision(original, self, layout):
 
 
 def formulas_not_compared(patch: Patch) -> None:
-    patch.setattr(Kerple, "meaning", PositionScheme.meaning)
+    patch.setattr(Kerple, "described_options", PositionScheme.described_options)

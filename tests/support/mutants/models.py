@@ -259,7 +259,7 @@ def positions_compared_by_shapes_alone(original, old, new):
 
 
 def positions_that_keep_their_scale(patch: Patch) -> None:
-    patch.setattr(TupeA, "scaled", ())
+    patch.setattr(TupeA, "scaled_projections", ())
 
 
 # --- more positions than the checkpoint has ---------------------------------------------------
