@@ -11,10 +11,10 @@ from fairseq.modules.transformer_sentence_encoder import init_bert_params
 from torch import Tensor, nn
 
 from ..config import PositionConfig, encoder_defaults
-from ..positions.description import describe, to_text
-from . import warm_start
+from ..positions.description import describe
 from .architectures import register_architectures
 from .diet_roberta import SIZES, DietRobertaModel
+from .warm_start import current_warm_start
 
 logger = logging.getLogger(__name__)
 
@@ -94,10 +94,10 @@ class DietBertModel(DietRobertaModel):
             logger.warning("the checkpoint of TUPE's code has no pooler: a new one is initialised")
             for part, value in self.pooler.state_dict().items():
                 state_dict[f"{prefix}pooler.{part}"] = value
-        if warm_start.starts(self):
+        load = current_warm_start(self)
+        if load is not None and load.description is None:
             options = Namespace(position_scheme=scheme, position_untie_cls="official")
-            description: Any = to_text(describe(PositionConfig.from_args(options)))
-            state_dict.setdefault(warm_start.DESCRIPTION, description)
+            load.description = describe(PositionConfig.from_args(options))
 
 
 register_architectures("diet_bert", "bert", SIZES, partial(encoder_defaults, has_segments=True))

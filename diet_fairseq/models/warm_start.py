@@ -6,6 +6,7 @@ from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from ..attention.context import score_terms, without_none
 from ..config import PositionConfig
 from ..errors import UserError
 from ..positions import PositionScheme
-from ..positions.description import Description, describe, differences, from_text, to_text
+from ..positions.description import Description, describe, differences, from_text
 from ..positions.gain import ScoreParameters
 from ..transformer import PositionalAttention
 from .growing import grow
@@ -32,12 +33,23 @@ TERMS = "positions.terms"
 #: parts in which a model may differ from the one that it starts from
 DIFFERENT = {"segments", "embed_positions", "embed_segments", "pooler", "nsp_head"}
 DIFFERENT |= POSITIONS | COMPRESSION
-#: the option of a checkpoint's configuration that has the `Description` of its positions, and the
-#: entry of its parameters that carries it
-DESCRIPTION = "position_description"
 
-#: the model that is `loading`, and whether it starts from another one
-_loading: ContextVar[tuple[Any, bool]] = ContextVar("_loading", default=(None, False))
+
+@dataclass
+class CheckpointLoad:
+    """A model that loads a checkpoint.
+
+    Attributes:
+        is_warm_start: the model may have other positions than the checkpoint; a resumed run may not
+        description: the checkpoint's positions; None until its configuration has been read
+    """
+
+    model: Any
+    is_warm_start: bool
+    description: Description | None = None
+
+
+_current_load: ContextVar[CheckpointLoad | None] = ContextVar("_current_load", default=None)
 
 
 class WarmStart:
@@ -45,37 +57,37 @@ class WarmStart:
 
     def load_state_dict(self: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
         """As fairseq's; with ``--finetune-from-model`` the other model may have other positions."""
-        if starts(self):
+        start = current_warm_start(self)
+        if start is not None:
             self.upgrade_state_dict(state_dict)
-            description = from_text(state_dict.pop(DESCRIPTION, None))
-            if description is not None:  # otherwise names and shapes alone tell
+            if start.description is not None:  # otherwise names and shapes alone tell
                 new = describe(PositionConfig.from_args(self.args))
-                state_dict = drop_incomparable(state_dict, description, new)
+                state_dict = drop_incomparable(state_dict, start.description, new)
             if hasattr(self, "decoder"):
                 state_dict = grow(self, state_dict)
-            state_dict = adapt(self, lengthen(self, state_dict), description)
+            state_dict = adapt(self, lengthen(self, state_dict), start.description)
         fairseq_model: Any = super()
         return fairseq_model.load_state_dict(state_dict, *args, **kwargs)
 
 
 @contextmanager
 def loading(model: Any, starts: bool = True) -> Iterator[None]:
-    """A context in which the model loads a checkpoint: to start from it, or to resume.
+    """A context in which ``model`` loads a checkpoint, for a warm start or to resume.
 
-    One that starts may load other positions. The option stays in the checkpoints that follow,
-    whose own parameters must all be there.
+    A resumed run must find all of its parameters, although its options still name the checkpoint of
+    its warm start.
     """
-    token = _loading.set((model, starts))
+    token = _current_load.set(CheckpointLoad(model, starts))
     try:
         yield
     finally:
-        _loading.reset(token)
+        _current_load.reset(token)
 
 
-def starts(model: Any) -> bool:
-    """Whether the model is `loading` a checkpoint to start from it."""
-    loaded, is_start = _loading.get()
-    return is_start and loaded is model
+def current_warm_start(model: Any) -> CheckpointLoad | None:
+    """The load by which ``model`` starts from another one, if there is one."""
+    load = _current_load.get()
+    return load if load is not None and load.is_warm_start and load.model is model else None
 
 
 def drop_incomparable(
@@ -176,7 +188,7 @@ def scales_of(
         queries = [f"{name}.q_proj"]
         for place, part in modules.items():
             if part in schemes:
-                queries += [f"{place}.{child}" for child in part.scaled]
+                queries += [f"{place}.{child}" for child in part.scaled_projections]
         scales |= {f"{query}.{end}": scale for query in queries for end in ("weight", "bias")}
     return scales
 
@@ -210,20 +222,22 @@ def _parts(name: str) -> set[str]:
     return set(name.split("."))
 
 
-def compare_descriptions(path: str, state: dict[str, Any]) -> None:
-    """Compare the positions of a checkpoint with those of the model that is `loading` it.
+def read_description(state: dict[str, Any]) -> Description | None:
+    """Keep the description of a checkpoint's positions for the model that loads it."""
+    load = _current_load.get()
+    if load is None or not isinstance(load.model, WarmStart):
+        return None
+    load.description = description_of(state["cfg"]["model"])
+    return load.description
 
-    For a model that resumes, differences are logged. For one that starts, the description is added
-    to the parameters: fairseq gives a model, and other processes, nothing else of the checkpoint.
-    """
-    model: Any = _loading.get()[0]
-    description = description_of(state["cfg"]["model"]) if isinstance(model, WarmStart) else None
-    if description is None:
+
+def compare_descriptions(path: str, state: dict[str, Any]) -> None:
+    """Log the differences between a checkpoint's positions and those of the run that resumes."""
+    description, load = read_description(state), _current_load.get()
+    if description is None or load is None or load.is_warm_start:
         return
-    if starts(model):
-        state["model"][DESCRIPTION] = to_text(description)
-        return
-    reasons = differences(description, describe(PositionConfig.from_args(model.args)), converted=())
+    new = describe(PositionConfig.from_args(load.model.args))
+    reasons = differences(description, new, converted=())
     if reasons:
         logger.warning(
             "%s was trained with other positions than this model's: it has %s; parameters that fit"
@@ -244,6 +258,6 @@ def description_of(options: Any) -> Description | None:
         with torch.device("meta"):  # sizes come from a stranger
             derived = describe(PositionConfig.from_args(Namespace(**given)))
         # an older text may lack names that were added later
-        return derived | (from_text(given.get(DESCRIPTION)) or {})
+        return derived | (from_text(given.get("position_description")) or {})
     except (UserError, TypeError, ValueError):
         return None

@@ -132,7 +132,10 @@ def broadcast_plain_data(broadcast_object: Callable, obj: Any, *args: Any, **kwa
     """A checkpoint's configuration is sent as plain containers instead of omegaconf's."""
     if isinstance(obj, dict) and OmegaConf.is_config(obj.get("cfg")):
         obj = {**obj, "cfg": OmegaConf.to_container(obj["cfg"], enum_to_str=True)}
-    return broadcast_object(obj, *args, **kwargs)
+    received = broadcast_object(obj, *args, **kwargs)
+    if obj is None and isinstance(received, dict) and "cfg" in received:
+        warm_start.read_description(received)  # the process that sent it has read the file
+    return received
 
 
 @replaces("fairseq.distributed.utils:torch", compatibility=BROADCAST)
