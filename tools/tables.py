@@ -98,7 +98,7 @@ def glue() -> None:
 def gain_and_start() -> None:
     losses = read("pretraining/gain-and-start").set_index("row")["400 updates"]
     rows = {"as in the paper": "as in the paper", "gain alone": "blind, gain {}"}
-    rows |= {"start alone": "local, gain 1", "both (default)": "local, gain {}"}
+    rows |= {"start alone": "local, gain 1", "both (with a peak of 3)": "local, gain {}"}
     table = [
         {"scheme": scheme}
         | {name: losses[f"{scheme}, {row.format(gain)}"] for name, row in rows.items()}
