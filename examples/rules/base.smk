@@ -189,7 +189,7 @@ onstart:
 def divide_machine(trainings):
     """GPUs and CPU threads of a training: what the config says, or this machine's by the number of trainings.
 
-    They decide about no new training: no rule has them in its params.
+    They decide about no new training: no rule has them in its params. Nor does it have the precision.
     """
     gpus, threads = config["gpus"], config["threads"]
     if gpus == "auto":
@@ -219,6 +219,7 @@ WITH_GPUS = script("scripts/with_gpus.py") + "{resources.gpu} "
 def fairseq_train(plan):
     """The command that trains, with options of train.py; its output goes to the log."""
     plan += " --fewer" * (config["gpus"] == "auto") + " --bar" * (len(RUNS) == 1)
+    plan += f" --precision {config['precision']}"
     return (
         script("scripts/train.py") + f"{{params.folder:q}} --log {{log:q}} --gpus {{resources.gpu}} {plan}"
         f" -- fairseq-train {{input.data:q}} {USER_DIR} {{params.options}} --save-dir {{params.folder:q}}"
