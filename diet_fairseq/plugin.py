@@ -7,10 +7,13 @@ fairseq, import it.
 
 import os
 import sys
+from pathlib import Path
 
+import fairseq
 from fairseq import utils
 
 from .criterions import diet_electra, diet_fused_label_smoothing, diet_masked_lm_nsp  # noqa: F401
+from .distributions import check_distributions
 from .errors import UserError, report_user_errors
 from .models import diet_bert, diet_roberta, diet_transformer  # noqa: F401
 from .models import diet_electra as electra_models  # noqa: F401
@@ -18,6 +21,7 @@ from .optim import fused_adamw, lamb_torch, linear_ratio  # noqa: F401
 from .patches.table import PATCHES
 from .tasks import diet_masked_lm_nsp as nsp_tasks  # noqa: F401
 
+check_distributions(Path(fairseq.__file__).parents[1], fairseq.__version__)
 try:
     PATCHES.apply()
 except UserError:  # sys.excepthook, which is among the changes, does not report it yet

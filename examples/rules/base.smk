@@ -76,14 +76,14 @@ def did_you_mean(name, names):
 WORDS_AND_SIGNS = "must begin with a letter or a digit, and may also have hyphens and underscores"
 #: pattern of a schema -> its rule in words
 PATTERN_RULES = {
-    r"^[\w.@+=/][\w.#@+=/-]*$": "must be a path of letters, digits and . _ @ + = # / -, without spaces and ~",
+    r"^[\w.@+=/]([\w.#@+=/ -]*[\w.#@+=/-])?$": "must be a path of letters, digits, spaces and . _ @ + = # / -, no space or"
+    " hyphen first, no space last",
     r"^[A-Za-z0-9][A-Za-z0-9_-]*$": WORDS_AND_SIGNS,
     r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$": f"{WORDS_AND_SIGNS}, dots and +",
     r"^(?!pretraining$)[A-Za-z0-9][A-Za-z0-9_.+-]*$": f"{WORDS_AND_SIGNS}, dots and +, and must not be pretraining",
     r"^(?!questions$)[A-Za-z0-9][A-Za-z0-9_.+-]*$": f"{WORDS_AND_SIGNS}, dots and +, and must not be questions",
     r"^[A-Za-z0-9]+$": "must have letters and digits only",
     r"^(?!-)[^{}]+$": "must be a path without braces, and no hyphen first",
-    r"^(?!-)[^\s{}]+$": "must be a path without spaces and braces, and no hyphen first",
     r"^https?://": "must begin with http:// or https://",
     r"^[0-9a-f]{64}$": "must be 64 digits from 0 to f",
     r"^[a-z][a-z0-9_]*( .*)?$": "must be the name of a scheme, and may have options of fairseq-train behind it",
@@ -189,7 +189,7 @@ onstart:
 def divide_machine(trainings):
     """GPUs and CPU threads of a training: what the config says, or this machine's by the number of trainings.
 
-    They decide about no new training: no rule has them in its params.
+    They decide about no new training: no rule has them in its params. Nor does it have the precision.
     """
     gpus, threads = config["gpus"], config["threads"]
     if gpus == "auto":
@@ -219,6 +219,7 @@ WITH_GPUS = script("scripts/with_gpus.py") + "{resources.gpu} "
 def fairseq_train(plan):
     """The command that trains, with options of train.py; its output goes to the log."""
     plan += " --fewer" * (config["gpus"] == "auto") + " --bar" * (len(RUNS) == 1)
+    plan += f" --precision {config['precision']}"
     return (
         script("scripts/train.py") + f"{{params.folder:q}} --log {{log:q}} --gpus {{resources.gpu}} {plan}"
         f" -- fairseq-train {{input.data:q}} {USER_DIR} {{params.options}} --save-dir {{params.folder:q}}"

@@ -29,8 +29,8 @@ SEARCH = settings_of("beam", "length_penalty", "penalty")
 def description(wildcards, input):
     """Options of describe.py, which shape nothing that is learnt."""
     return (
-        f"--data {input.data} --languages {SOURCE} {TARGET}"
-        f" --subwords {config['subwords']} {input.subwords} --beam {SEARCH['beam']}"
+        f"--data {shlex.quote(str(input.data))} --languages {SOURCE} {TARGET}"
+        f" --subwords {config['subwords']} {shlex.quote(str(input.subwords))} --beam {SEARCH['beam']}"
         f" --length-penalty {SEARCH['length_penalty']} --penalty {SEARCH['penalty']}"
     )
 

@@ -1,4 +1,4 @@
-"""Draw the held-out loss of all runs: the mean over seeds, and a band from lowest to highest."""
+"""Draw held-out loss and BLEU of all runs: the mean over seeds, a band from lowest to highest."""
 
 import json
 import logging
@@ -7,17 +7,33 @@ import re
 from argparse import ArgumentParser
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 import matplotlib
 
 from diet_fairseq.errors import exit_with_one_line
 
+#: names in fairseq-train's log -> label and unit; fairseq's losses are to base 2
+MEASURES = {"valid_loss": ("loss on held-out text, nats", math.log(2)), "valid_bleu": ("BLEU", 1)}
 
-def read_losses(log: Path) -> dict[int, float]:
-    """Updates -> loss in nats after them, from fairseq-train's log; fairseq's are to base 2."""
+
+def read_curve(log: Path, measure: str) -> dict[int, float]:
+    """Updates -> a measure of `MEASURES` after them, from fairseq-train's log."""
     entries = re.findall(r'^\{.*"valid_loss".*\}$', log.read_text(encoding="utf-8"), re.MULTILINE)
     points = [json.loads(entry) for entry in entries]
-    return {int(p["valid_num_updates"]): float(p["valid_loss"]) * math.log(2) for p in points}
+    unit = MEASURES[measure][1]
+    return {int(p["valid_num_updates"]): float(p[measure]) * unit for p in points if measure in p}
+
+
+def draw(axes: Any, measure: str, runs: dict[str, list[dict[int, float]]]) -> None:
+    """Draw the curves of a measure: label -> the curves of the seeds."""
+    for label, curves in runs.items():
+        updates = sorted(set.intersection(*map(set, curves)))
+        points = [[curve[update] for curve in curves] for update in updates]
+        (line,) = axes.plot(updates, [mean(values) for values in points], label=label)
+        low, high = [min(values) for values in points], [max(values) for values in points]
+        axes.fill_between(updates, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
+    axes.set(xlabel="updates", ylabel=MEASURES[measure][0])
 
 
 def main() -> None:
@@ -29,16 +45,20 @@ def main() -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(9, 5), layout="constrained")
-    for label, logs in args.logs.items():
-        curves = [read_losses(Path(log)) for log in logs]
-        updates = sorted(set.intersection(*map(set, curves)))
-        points = [[curve[update] for curve in curves] for update in updates]
-        (line,) = axes.plot(updates, [mean(values) for values in points], label=label)
-        low, high = [min(values) for values in points], [max(values) for values in points]
-        axes.fill_between(updates, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
-    axes.set(xlabel="updates", ylabel="loss on held-out text, nats")
-    figure.legend(loc="outside right upper")
+    curves = {
+        measure: {
+            label: [read_curve(Path(log), measure) for log in logs]
+            for label, logs in args.logs.items()
+        }
+        for measure in MEASURES
+    }
+    measures = [measure for measure in MEASURES if any(map(any, curves[measure].values()))]
+    figure, row = pyplot.subplots(
+        1, len(measures), figsize=(9 * len(measures), 5), layout="constrained", squeeze=False
+    )
+    for axes, measure in zip(row[0], measures, strict=True):
+        draw(axes, measure, curves[measure])
+    figure.legend(*row[0, 0].get_legend_handles_labels(), loc="outside right upper")
     figure.savefig(args.output, dpi=150)
 
 

@@ -6,8 +6,9 @@ import re
 from argparse import ArgumentParser
 from collections.abc import Iterable
 from pathlib import Path
+from statistics import median
 
-from pandas import DataFrame, Series
+from pandas import DataFrame, Series, isna
 from scipy import stats
 
 from diet_fairseq.errors import exit_with_one_line
@@ -15,18 +16,34 @@ from diet_fairseq.files import atomic_file
 from diet_fairseq.text.lines import read_lines
 from diet_fairseq.text.scores import Pair, paired_bootstrap
 
-COLUMNS = "folder,scheme,size,seeds,test,BLEU,chrF,parameters,minutes,BLEU signature,chrF signature"
+COLUMNS = (
+    "folder,scheme,size,seeds,test,BLEU,chrF,parameters,minutes,words/s,memory (GB),"
+    "BLEU signature,chrF signature"
+)
+#: columns of a training, which an ensemble lacks, and their form in the table
+OF_TRAINING = {
+    "parameters": "{:,.0f}",
+    "minutes": "{:.1f}",
+    "words/s": "{:,.0f}",
+    "memory (GB)": "{:.1f}",
+}
 
 
 def read_row(test: str, folder: str, description: dict[str, str]) -> dict[str, object]:
-    """The scores of a model on a test set; its parameters and minutes of training."""
+    """The scores of a model on a test set; its parameters, and the measures of its training."""
     scores = Path(folder, f"evaluation-{test}", "scores.json").read_text(encoding="utf-8")
     row = {"folder": folder, "test": test, **description, **json.loads(scores)}
     if (log := Path(folder, "train.log")).exists():  # an ensemble has none
         text = log.read_text(encoding="utf-8")
         parameters = re.findall(r"shared model params: ([\d,]+)", text)[-1]
         plan = json.loads(Path(folder, "plan.json").read_text(encoding="utf-8"))
-        row |= {"parameters": int(parameters.replace(",", "")), "minutes": plan["seconds"] / 60}
+        speeds = [float(speed) for speed in re.findall(r'"(?:train_)?wps": "([\d.]+)"', text)]
+        row |= {
+            "parameters": int(parameters.replace(",", "")),
+            "minutes": plan["seconds"] / 60,
+            "words/s": median(speeds) if speeds else None,
+            "memory (GB)": plan.get("gigabytes"),
+        }
     return row
 
 
@@ -80,7 +97,7 @@ def markdown(
 ) -> str:
     """The table of one test set; ensembles have rows of their own."""
     rows = table[table["test"] == test]
-    columns = ["model", "BLEU", "chrF", "parameters", "minutes", "seeds"]
+    columns = ["model", "BLEU", "chrF", *OF_TRAINING, "seeds"]
     if baseline:
         columns += [f"BLEU against {baseline}, same seeds", "each seed (paired bootstrap)"]
     lines = [columns, ["---"] * len(columns)]
@@ -89,8 +106,9 @@ def markdown(
     for (scheme, size, together), group in groups.items():
         cells = [f"{scheme}, {size}" + ", ensemble" * together]
         cells += [spread(group["BLEU"]), spread(group["chrF"])]
-        parameters, minutes = group["parameters"].iloc[0], group["minutes"].mean()
-        cells += ["", ""] if together else [f"{parameters:,}", f"{minutes:.1f}"]
+        for column, form in OF_TRAINING.items():
+            value = group[column].mean()
+            cells.append("" if isna(value) else form.format(value))
         cells.append(", ".join(group["seeds"]))
         if scheme != baseline and (baseline, size, together) in groups:
             cells += compare(group, groups[baseline, size, together], reference, pair, tokenizer)
@@ -113,7 +131,9 @@ def main() -> None:
     rows = [read_row(test, *model) for model in args.models.items() for test, _ in args.test]
     table = DataFrame(rows, columns=COLUMNS.split(",")).astype({"parameters": "Int64"})
     with atomic_file(args.results) as file:
-        table.round({"minutes": 1}).to_csv(file, index=False, lineterminator="\n")
+        table.round({"minutes": 1, "words/s": 0, "memory (GB)": 2}).to_csv(
+            file, index=False, lineterminator="\n"
+        )
     texts = [
         markdown(table, name, path, args.baseline, args.pair, args.tokenizer)
         for name, path in args.test

@@ -2,7 +2,8 @@
 
     python train.py FOLDER --log FILE --gpus 2 --batch 4096 --capacity 5000 -- fairseq-train ...
 
-The plan is stored as FOLDER/plan.json, together with the time that the training has taken.
+The plan is stored as FOLDER/plan.json, together with the time and the memory that the training has
+taken.
 """
 
 import json
@@ -88,6 +89,44 @@ def describe_device(gpus: int) -> str:
     return f"{gpus} x {models[0]}"
 
 
+def choose_precision(command: list[str], setting: str, gpus: int) -> str:
+    """The precision of a training: that of its own options, or the setting.
+
+    Args:
+        setting: "auto": bfloat16 where every GPU, or the CPU, has instructions for it
+    """
+    if "--bf16" in command or "--fp16" in command:
+        return "bfloat16" if "--bf16" in command else "float16"
+    if setting != "auto":
+        return setting
+    return "bfloat16" if has_bfloat16(gpus) else "float32"
+
+
+def has_bfloat16(gpus: int, cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+    """Whether this machine multiplies in bfloat16: GPUs since Ampere, CPUs with AMX or AVX-512."""
+    if gpus:
+        if not shutil.which("nvidia-smi"):
+            return False
+        query = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]
+        listed = subprocess.run(query, capture_output=True, text=True).stdout.split()
+        return bool(listed) and all(float(capability) >= 8 for capability in listed)
+    try:
+        flags = cpuinfo.read_text(encoding="utf-8").split()
+    except OSError:  # another system than Linux
+        return False
+    return "amx_bf16" in flags or "avx512_bf16" in flags
+
+
+def peak_gigabytes(process: int) -> float:
+    """The largest resident memory of a process so far; 0 if the system does not tell."""
+    try:
+        status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
+    except OSError:
+        return 0.0
+    peak = re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
+    return int(peak[1]) / 2**20 if peak else 0.0
+
+
 class Progress:
     """What the terminal shows of a training: a bar, or a line now and then.
 
@@ -101,8 +140,10 @@ class Progress:
         self.offset = log.stat().st_size if log.exists() else 0
         self.first = self.update = 0
         self.values: dict[str, str] = {}
+        self.gpu_gigabytes, self.peak = 0.0, 0.0  # a GPU's memory, and the most that was allocated
         self.bar = tqdm(total=updates, desc=name, unit="update", leave=False) if has_bar else None
-        self.start = self.shown = time.monotonic()
+        self.start = time.monotonic()
+        self.shown = -math.inf  # the first entry is shown at once
 
     def read(self) -> bool:
         """Read and show new entries of the log; whether there are any."""
@@ -116,6 +157,8 @@ class Progress:
             if not line.endswith(b"\n"):
                 break
             self.offset += len(line)
+            if memory := re.search(rb"total memory = ([\d.]+) GB", line):
+                self.gpu_gigabytes = float(memory[1])
             if line.startswith(b'{"'):
                 self.add(json.loads(line))
                 entries += 1
@@ -129,6 +172,8 @@ class Progress:
             self.values["BLEU"] = entry["valid_bleu"]
         if "num_updates" not in entry or "loss" not in entry:
             return
+        if "gb_free" in entry:
+            self.peak = max(self.peak, self.gpu_gigabytes - float(entry["gb_free"]))
         if not self.update:
             # the first entry comes after a part of the interval: time is counted from here on
             self.first, self.start = int(entry["num_updates"]), time.monotonic()
@@ -172,6 +217,10 @@ def main() -> None:
     )
     parser.add_argument("--batch", type=int, required=True, help="tokens or samples of an update")
     parser.add_argument("--capacity", type=int, required=True, help="of a GPU")
+    parser.add_argument(
+        "--precision", choices=("auto", "float32", "bfloat16"), default="float32",
+        help="of a training that begins; another start keeps it",
+    )  # fmt: skip
     parser.add_argument("--updates", type=int, required=True)
     parser.add_argument("--first-checkpoint", type=int, default=0, help="to average")
     parser.add_argument("--bar", action="store_true", help="no other training runs beside")
@@ -183,33 +232,36 @@ def main() -> None:
         gpus -= 1
     batch = batch_options(args.option, args.batch, args.capacity, gpus)
     unit = {"--max-tokens": "tokens", "--batch-size": "samples"}[args.option]
-    precisions = {"--bf16": "bfloat16", "--fp16": "float16"}
-    precision = next((precisions[word] for word in args.command if word in precisions), "float32")
+    start = continue_shorter_run(args.folder, args.first_checkpoint)
+    stored: dict[str, Any] = {}
+    if (args.folder / "plan.json").exists():
+        stored = json.loads((args.folder / "plan.json").read_text(encoding="utf-8"))
+    # The optimizer of one precision does not load the state of another.
+    setting = stored.get("precision", args.precision)
+    precision = choose_precision(args.command, setting, gpus)
+    if precision == "bfloat16" and "--bf16" not in args.command:
+        batch.append("--bf16")
     plan = {
         "device": describe_device(gpus),
         "precision": precision,
         "batch": f"{batch[1]} {unit} x {max(1, gpus)} x {batch[3]} an update",
         "updates": args.updates,
         "command": [*args.command, *batch],
-        "seconds": 0.0,
+        "seconds": stored.get("seconds", 0.0),
+        "gigabytes": stored.get("gigabytes", 0.0),
     }
-    start = continue_shorter_run(args.folder, args.first_checkpoint)
-    if (args.folder / "plan.json").exists():
-        stored = (args.folder / "plan.json").read_text(encoding="utf-8")
-        plan["seconds"] = json.loads(stored)["seconds"]
     write_plan(args.folder, plan)
     name = args.folder.name
     print(
         f"{name}: {plan['device']}, {plan['precision']}, {plan['batch']}, {args.updates:,} updates"
-        + (f" from the last checkpoint of {start}" if start else "")
-        + f"; log: {args.log}",
+        + (f" from the last checkpoint of {start}" if start else ""),
         file=sys.stderr,
         flush=True,
     )
-
     progress = Progress(
         name, args.folder / "train.log", args.updates, args.bar and sys.stderr.isatty()
     )
+    print(f"{name}: update 0 of {args.updates:,}, log: {args.log}", file=sys.stderr, flush=True)
     begin, seconds = time.monotonic(), plan["seconds"]
     with open(args.log, "ab") as log:
         process = subprocess.Popen(
@@ -219,7 +271,9 @@ def main() -> None:
     try:
         while process.poll() is None:
             time.sleep(POLL)
-            if progress.read() and progress.update:
+            peak = progress.peak if gpus else peak_gigabytes(process.pid)
+            plan["gigabytes"] = max(plan["gigabytes"], peak)
+            if (progress.read() and progress.update) or process.poll() == 0:
                 plan["seconds"] = seconds + time.monotonic() - begin
                 write_plan(args.folder, plan)
     except KeyboardInterrupt:  # which the command has got, too

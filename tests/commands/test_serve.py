@@ -13,6 +13,8 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.parse
+import urllib.request
 from contextlib import suppress
 from itertools import product
 
@@ -53,6 +55,26 @@ if "TEST_SIGNAL" in os.environ:
     server.Server.run = interrupted_run
 sys.exit(main(sys.argv[1:]))
 """
+
+
+def test_libretranslate_s_own_client_is_answered(service):
+    _, port = service
+    client = pytest.importorskip("libretranslatepy").LibreTranslateAPI(f"http://127.0.0.1:{port}")
+    assert client.translate("aä b&c\nd", "en", "de") == "b&c aä\nd"
+    assert [language["code"] for language in client.languages()] == ["en", "de"]
+
+
+def test_forms_as_libretranslate_s_client_sends_them_are_answered(service):
+    """The bytes of libretranslatepy 2.1.4: urllib names a type of its own, and GET has a body."""
+    _, port = service
+    url = f"http://127.0.0.1:{port}/"
+    form = urllib.parse.urlencode({"q": "aä b&c\nd", "source": "en", "target": "de"})
+    request = urllib.request.Request(url + "translate", data=form.encode())
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        assert json.loads(answer.read()) == {"translatedText": "b&c aä\nd"}
+    request = urllib.request.Request(url + "languages", data=b"", method="GET")
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        assert [language["code"] for language in json.loads(answer.read())] == ["en", "de"]
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("starlette", reason="needs diet_fairseq[serve]")
 from starlette.testclient import TestClient
 
+from diet_fairseq.translate.engine import Search
 from diet_fairseq.translate.service.app import Limits, application
 from diet_fairseq.translate.service.batching import LINE_CHARACTERS
 from diet_fairseq.translate.translator import Translation
@@ -22,18 +23,22 @@ class Mirror:
 
     source_lang, target_lang = "en", "de"
     targets = {"en": ["de"]}  # noqa: RUF012
+    search = Search(beam=4)
 
     def __init__(self):
         self.gate = threading.Event()
         self.gate.set()
         self.batches = []
 
-    def candidates(self, lines, source_lang, target_lang):
+    def candidates(self, lines, source_lang, target_lang, nbest):
         self.batches.append(list(lines))
         assert self.gate.wait(20)
         if "fail" in lines:
             raise RuntimeError("out of memory")
-        return [[Translation(line[::-1], -len(line) / 3)] for line in lines]
+        return [
+            [Translation(line[::-1] + "'" * rank, -len(line) / 3 - rank) for rank in range(nbest)]
+            for line in lines
+        ]
 
 
 @pytest.fixture
@@ -83,6 +88,87 @@ def test_libretranslate_s_request_form_is_answered(serve):
     assert post(client, q="ab", source="auto", target="de").json() == {"translatedText": "ba"}
 
 
+def test_a_list_of_texts_is_answered_by_a_list(serve, mirror):
+    client = serve()
+    answer = post(client, q=["abc", "", "d\n\nef"], scores=True)
+    assert answer.json() == {
+        "translatedText": ["cba", "", "d\n\nfe"],
+        "scores": [[-1.0], [0.0], [-0.333333, 0.0, -0.666667]],
+    }
+    assert mirror.batches == [["abc", "", "d", "", "ef"]]  # one batch
+    assert post(client, q=["ab"]).json() == {"translatedText": ["ba"]}
+
+
+def test_alternatives_are_the_next_best_translations(serve):
+    client = serve()
+    answer = post(client, q="ab\nc", alternatives=2, scores=True)
+    assert answer.json() == {
+        "translatedText": "ba\nc",
+        "alternatives": ["ba'\nc'", "ba''\nc''"],
+        "scores": [-0.666667, -0.333333],
+    }
+    answer = post(client, q=["ab", "c"], alternatives=1)
+    assert answer.json() == {
+        "translatedText": ["ba", "c"], "alternatives": [["ba'"], ["c'"]]
+    }  # fmt: skip
+
+
+def test_requests_with_other_alternatives_are_another_batch(serve, mirror):
+    client = serve()
+    mirror.gate.clear()
+    with ThreadPoolExecutor(4) as threads:
+        first = threads.submit(post, client, q="first")
+        until(lambda: mirror.batches)
+        answers = []
+        for number in range(3):
+            request = {"q": f"{number}", "alternatives": number % 2}
+            answers.append(threads.submit(post, client, **request))
+            until_waiting(client, number + 1)
+        mirror.gate.set()
+        assert first.result().status_code == 200
+        assert [len(answer.result().json()) for answer in answers] == [1, 2, 1]
+    assert mirror.batches == [["first"], ["0", "2"], ["1"]]
+
+
+#: what libretranslatepy 2.1.4 sends
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+
+
+def test_a_form_is_answered_as_json_is(serve):
+    client = serve()
+    content = b"q=%C3%A4+b%0Ac%26&source=en&target=de&api_key="
+    answer = client.post("/translate", content=content, headers=FORM)
+    assert answer.json() == {"translatedText": "b ä\n&c"}
+    content = b"q=ab&alternatives=1&scores=true"
+    answer = client.post("/translate", content=content, headers=FORM)
+    assert answer.json() == {"translatedText": "ba", "alternatives": ["ba'"], "scores": [-0.666667]}
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (b"", "q is missing"),
+        (b"q=%ff", "the body is not a valid form in UTF-8: send q=TEXT"),
+        (b"q=\xff", "the body is not a valid form in UTF-8: send q=TEXT"),
+        (b"q=a" + b"&b=c" * 100, "the body is not a valid form in UTF-8: send q=TEXT"),
+        (b"q=a&format=html", "format must be 'text', but is \"html\""),
+    ],
+)
+def test_a_wrong_form_is_refused_in_one_line(serve, content, text):
+    answer = serve().post("/translate", content=content, headers=FORM)
+    assert (answer.status_code, answer.json()) == (400, {"error": text})
+
+
+def test_forms_of_web_pages_are_refused(serve, mirror):
+    """Another site's page could make the service work without asking."""
+    headers = FORM | {"Origin": "https://evil.example"}
+    answer = serve().post("/translate", content=b"q=a", headers=headers)
+    assert answer.status_code == 415
+    text = "forms of web pages are refused: send application/json"
+    assert answer.json() == {"error": text}
+    assert mirror.batches == []
+
+
 def test_scores_are_answered_on_demand(serve):
     client = serve()
     answer = post(client, q="abc\n\nd", scores=True)
@@ -96,8 +182,17 @@ def test_scores_are_answered_on_demand(serve):
     ("values", "text"),
     [
         ({}, "q is missing"),
-        ({"q": ""}, 'q must have at least 1 character, but is ""'),
-        ({"q": 7}, "q must be a valid string, but is 7"),
+        ({"q": ""}, 'q must be a text or a list of texts, and not empty, but is ""'),
+        ({"q": 7}, "q must be a text or a list of texts, and not empty, but is 7"),
+        ({"q": []}, "q must be a text or a list of texts, and not empty, but is []"),
+        ({"q": ["a", 7]},
+         'q must be a text or a list of texts, and not empty, but is ["a", 7]'),
+        ({"q": ["a", "b" * 31]}, "line 2 of q has 31 characters, more than 30: shorten it"),
+        ({"q": ["\n" * 4, "\n" * 4]}, "q has 10 lines, more than 8: send fewer"),
+        ({"q": "a", "alternatives": -1},
+         "alternatives must be greater than or equal to 0, but is -1"),
+        ({"q": "a", "alternatives": 4},
+         "alternatives must be at most 3, because the beam is 4, but is 4"),
         ({"q": "a", "source": "fr"}, "source 'fr' is not supported: this model translates en"),
         ({"q": "a", "target": "fr"}, "target 'fr' is not supported: this model translates en"
          " to de"),
@@ -264,9 +359,7 @@ def test_other_host_names_are_refused(serve, host, is_served, path):
     assert (answer.status_code != 400) == is_served
 
 
-@pytest.mark.parametrize(
-    "kind", ["text/plain", "application/x-www-form-urlencoded", "text/json", None]
-)
+@pytest.mark.parametrize("kind", ["text/plain", "multipart/form-data", "text/json", None])
 def test_json_of_another_type_is_refused(serve, mirror, kind):
     headers = {"Content-Type": kind} if kind else {}
     answer = serve().post("/translate", content=b'{"q": "a"}', headers=headers)
@@ -305,8 +398,8 @@ def polyglot(mirror):
     mirror.targets = {"en": ["de", "fr"], "de": ["en"]}
     reverse = mirror.candidates
 
-    def candidates(lines, source_lang, target_lang):
-        results = reverse(lines, source_lang, target_lang)
+    def candidates(lines, source_lang, target_lang, nbest):
+        results = reverse(lines, source_lang, target_lang, nbest)
         return [
             [Translation(f"{source_lang}-{target_lang} {best.text}", best.score)]
             for [best] in results

@@ -40,6 +40,7 @@ TINY = {
     "average": 2,
     "save_interval": 50,
     "threads": 1,  # also those of other tests' processes
+    "precision": "float32",  # on any machine
     "options": "--encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 16 "
     "--decoder-embed-dim 16 --encoder-ffn-embed-dim 16 --decoder-ffn-embed-dim 16 --dropout 0.1",
 }

@@ -170,3 +170,14 @@ def test_no_text_of_a_config_runs_a_program(tmp_path, kind, path, text):
     else:
         assert "must be one line" in line_of_config(output) or "\n" not in text
     assert not (tmp_path / "MARKER").exists()
+
+
+@pytest.mark.parametrize("kind", EXPERIMENTS)
+def test_a_folder_with_spaces_and_umlauts_is_one_word_of_every_command(tmp_path, kind):
+    experiment = kind(tmp_path, folder="my data \u00fc/out")
+    if kind is Experiment:
+        write_corpus(tmp_path / "text")
+    words = words_of(experiment.planned("-p"), tmp_path)
+    assert sum("my data \u00fc/out" in word for word in words) > 20
+    assert not [word for word in words if "data" in word.split("/") or word.startswith("\u00fc")]
+    assert "my" not in words

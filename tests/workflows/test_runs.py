@@ -13,6 +13,7 @@ import torch
 from diet_fairseq import Translator
 from diet_fairseq.text.lines import read_lines
 from tests.support.pages import write_own_scheme
+from tests.workflows.conftest import Experiment, write_corpus
 
 pytestmark = pytest.mark.slow
 
@@ -79,6 +80,21 @@ def test_a_scheme_of_one_s_own_is_trained_and_scored(experiment):
     experiment.made()
     assert "| mine, tiny |" in experiment.path("out/results/table.md").read_text()
     assert len(experiment.path("out/runs/*/input-same.txt").read_text().splitlines()) == 12
+
+
+def test_paths_may_have_spaces_and_umlauts(tmp_path):
+    folder = tmp_path / "my work \u00fc"
+    folder.mkdir()
+    write_corpus(folder / "my text \u00fc")
+    splits = {split: f"my text \u00fc/{split}" for split in ("train", "valid", "test")}
+    experiment = Experiment(
+        folder, **splits, folder="my data \u00fc/out", updates=20, save_interval=10,
+        inputs={"same": "my text \u00fc/test.en"}, validation="bleu",
+    )  # fmt: skip
+    experiment.made()
+    assert "| diet_rel, tiny |" in experiment.path("my data */out/results/table.md").read_text()
+    translations = experiment.path("my data */out/runs/*/input-same.txt").read_text()
+    assert len(translations.splitlines()) == 12
 
 
 def test_a_kill_in_each_rule_changes_no_result(finished, tmp_path):

@@ -39,7 +39,7 @@ def grid(folder):
             row |= {"test": "test", "BLEU": 20 + offset + 0.5 * len(seed) * int(seed[0]),
                     "chrF": 50.0, "BLEU signature": "s", "chrF signature": "t"}  # fmt: skip
             if " " not in seed:
-                row |= {"parameters": 1000, "minutes": 1.5}
+                row |= {"parameters": 1000, "minutes": 1.5, "words/s": 2000, "memory (GB)": 1.25}
             rows.append(row)
     rows = DataFrame(rows, columns=table.COLUMNS.split(","))
     return rows.astype({"parameters": "Int64"}), reference
@@ -53,9 +53,10 @@ def test_a_table_has_rows_for_schemes_and_ensembles(tmp_path):
         "shaw, tiny", "shaw, tiny, ensemble", "t5, tiny", "t5, tiny, ensemble"
     ]  # fmt: skip
     assert lines[2][1:3] == ["25.75 ± 0.35", "50.00 ± 0.00"]
-    assert lines[2][3:7] == ["1,000", "1.5", "1, 2", "+5.00"]
-    assert lines[2][7].count("(p = 0.001)") == 2
-    assert [line[3:6] for line in lines[1::2]] == [["", "", "1 2"]] * 2
+    assert lines[2][3:7] == ["1,000", "1.5", "2,000", "1.2"]
+    assert lines[2][7:9] == ["1, 2", "+5.00"]
+    assert lines[2][9].count("(p = 0.001)") == 2
+    assert [line[3:8] for line in lines[1::2]] == [["", "", "", "", "1 2"]] * 2
     assert "against" not in table.markdown(rows, "test", reference, "", ("en", "de"))
 
 
@@ -69,9 +70,10 @@ def test_scores_become_a_csv_and_a_table(tmp_path, monkeypatch, capsys):
         if " " not in row["seeds"]:
             (run / "train.log").write_text(
                 "num. shared model params: 1,000 (num. trained: 1,000)\n"
-                f'{{"valid_loss": "9"}}\n{{"valid_loss": "{row["BLEU"]}"}}\n'
+                '{"wps": "1000"}\n{"valid_loss": "9", "valid_wps": "9"}\n{"wps": "2000"}\n'
+                f'{{"wps": "9000"}}\n{{"valid_loss": "{row["BLEU"]}"}}\n'
             )
-            (run / "plan.json").write_text('{"seconds": 90.0}')
+            (run / "plan.json").write_text('{"seconds": 90.0, "gigabytes": 1.25}')
     models = rows.set_index("folder")[["scheme", "size", "seeds"]].to_dict("index")
     output = tmp_path / "table.md"
     words = [tmp_path / "results.csv", output, "--test", "test", reference]
@@ -82,6 +84,26 @@ def test_scores_become_a_csv_and_a_table(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "best").resolve() == tmp_path / "shaw-1"  # of the lowest last loss
     csv = read_csv(tmp_path / "results.csv", dtype={"parameters": "Int64", "seeds": str})
     assert_frame_equal(csv, rows, check_dtype=False)
+
+
+def test_curves_show_bleu_where_a_training_measured_it(tmp_path, monkeypatch):
+    curves = script("scripts/curves")
+    log = tmp_path / "train.log"
+    log.write_text(
+        '{"valid_loss": "2", "valid_num_updates": "10"}\n'
+        '{"valid_loss": "1", "valid_bleu": "20.5", "valid_num_updates": "20"}\n'
+    )
+    assert curves.read_curve(log, "valid_bleu") == {20: 20.5}
+    labels = []
+    monkeypatch.setattr(curves, "draw", lambda axes, measure, runs: labels.append((measure, runs)))
+    logs = json.dumps({"rope": [str(log)]})
+    monkeypatch.setattr("sys.argv", ["curves.py", str(tmp_path / "a.png"), "--logs", logs])
+    curves.main()
+    assert [measure for measure, _ in labels] == ["valid_loss", "valid_bleu"]
+    log.write_text('{"valid_loss": "2", "valid_num_updates": "10"}\n')
+    labels.clear()
+    curves.main()
+    assert [measure for measure, _ in labels] == ["valid_loss"]
 
 
 def test_no_test_sentence_of_the_demo_is_in_its_training_text():

@@ -72,15 +72,81 @@ def test_the_plan_comes_first_and_the_time_survives_a_resume(tmp_path):
     status, lines = run(folder)
     assert status == 0
     assert lines[0] == (
-        f"diet_rel-s1: CPU, 1 threads, float32, 50 tokens x 1 x 2 an update, 100 updates; "
-        f"log: {folder}/log"
+        "diet_rel-s1: CPU, 1 threads, float32, 50 tokens x 1 x 2 an update, 100 updates"
     )
+    assert lines[1] == f"diet_rel-s1: update 0 of 100, log: {folder}/log"
+    # the first entry is shown at once, the next after a minute
+    assert lines[2] == "diet_rel-s1: update 50 of 100, loss 1.39, words/s 1,000"
+    assert len(lines) == 4
     assert lines[-1].endswith("update 100 of 100, held-out loss 2.08, loss 0.69, words/s 2,000")
     first = json.loads((folder / "plan.json").read_text())
     assert first["command"][-5:] == ["--max-tokens", "50", "--update-freq", "2", "--cpu"]
     assert first["seconds"] > 1
+    assert 0.001 < first["gigabytes"] < 1  # of Python alone
+    (folder / "plan.json").write_text(json.dumps(first | {"gigabytes": 7.0}))
     assert run(folder, status=3)[0] == 3
     assert json.loads((folder / "plan.json").read_text())["seconds"] > 2 * 1
+    assert json.loads((folder / "plan.json").read_text())["gigabytes"] == 7.0
+
+
+def test_a_resumed_training_keeps_its_precision(tmp_path):
+    _, lines = run(tmp_path / "mine", "--precision", "bfloat16")
+    assert "CPU, 1 threads, bfloat16, " in lines[0]
+    _, lines = run(tmp_path / "mine", "--precision", "float32")
+    assert "CPU, 1 threads, bfloat16, " in lines[0]
+    assert json.loads((tmp_path / "mine" / "plan.json").read_text())["command"][-1] == "--bf16"
+
+
+@pytest.mark.parametrize(
+    ("options", "setting", "has_it", "precision"),
+    [
+        ([], "auto", True, "bfloat16"),
+        ([], "auto", False, "float32"),
+        ([], "float32", True, "float32"),
+        (["--fp16"], "auto", True, "float16"),
+        (["--bf16"], "float32", False, "bfloat16"),
+    ],
+)
+def test_the_precision_is_the_options_or_the_machine_s(
+    monkeypatch, options, setting, has_it, precision
+):
+    monkeypatch.setattr(train, "has_bfloat16", lambda gpus: has_it)
+    assert train.choose_precision(["fairseq-train", *options], setting, 0) == precision
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [("avx512_bf16 sse2", True), ("amx_bf16", True), ("avx512f avx512_vnni", False), (None, False)],
+)
+def test_a_cpu_with_instructions_for_bfloat16_is_recognised(tmp_path, flags, expected):
+    if flags:
+        (tmp_path / "cpuinfo").write_text(f"processor : 0\nflags\t\t: fpu {flags} x\n")
+    assert train.has_bfloat16(0, tmp_path / "cpuinfo") == expected
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "expected"), [("8.0 9.0", True), ("9.0 7.5", False), ("", False)]
+)
+def test_gpus_have_bfloat16_if_all_of_them_do(tmp_path, monkeypatch, capabilities, expected):
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(
+        f"#!/bin/sh\n[ $1 = --query-gpu=compute_cap ] && printf '%s\\n' {capabilities}\n"
+    )
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert train.has_bfloat16(2) == expected
+
+
+def test_the_memory_of_a_gpu_is_what_fairseq_logs(tmp_path):
+    log = tmp_path / "train.log"
+    progress = train.Progress("mine", log, 100, False)
+    log.write_text(
+        "rank   0: capabilities =  9.0  ; total memory = 79.250 GB ; name = NVIDIA H100\n"
+        '{"loss": "2", "wps": "9", "num_updates": "50", "gb_free": "70.2"}\n'
+        '{"loss": "2", "wps": "9", "num_updates": "99", "gb_free": "72.2"}\n'
+    )
+    progress.read()
+    assert round(progress.peak, 2) == 9.05
 
 
 def test_a_terminal_has_one_line_that_changes(tmp_path):
@@ -100,7 +166,7 @@ def test_a_terminal_has_one_line_that_changes(tmp_path):
     assert process.returncode == 0
     assert "mine:  50%" in (text := screen.decode())
     assert any("100%" in part and "loss=0.69" in part for part in text.split("\r"))
-    assert text.count("\n") == 2  # the plan, and the end
+    assert text.count("\n") == 3  # the plan, update 0, and the end
 
 
 @pytest.fixture

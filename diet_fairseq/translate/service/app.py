@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from .batching import Batches, Direction
+from .batching import Batches, BatchKey
 from .requests import Limits, read_request
 
 if TYPE_CHECKING:
@@ -42,11 +42,8 @@ def application(
     source, target = translator.source_lang, translator.target_lang
     targets, limits = translator.targets, limits or Limits()
 
-    def translate_lines(direction: Direction, lines: Sequence[str]) -> "list[Translation]":
-        candidates = translator.candidates(
-            lines, source_lang=direction[0], target_lang=direction[1]
-        )
-        return [best for best, *_ in candidates]
+    def translate_lines(key: BatchKey, lines: Sequence[str]) -> "list[list[Translation]]":
+        return translator.candidates(lines, **key._asdict())
 
     batches = Batches(translate_lines, limits.batch)
 
@@ -64,12 +61,14 @@ def application(
     async def translate(request: Request) -> Response:
         try:
             async with asyncio.timeout(limits.seconds):
-                direction, fields = await read_request(request, (source, target), targets, limits)
+                key, fields = await read_request(
+                    request, (source, target), targets, translator.search.beam, limits
+                )
                 if batches.waiting + len(fields.lines) > limits.waiting:
                     text = "the request queue is full: try again later"
                     raise HTTPException(503, text, {"Retry-After": "1"})
-                translations = await batches.submit(direction, fields.lines)
-                return JSONResponse(fields.answer(translations))
+                candidates = await batches.submit(key, fields.lines)
+                return JSONResponse(fields.answer(candidates))
         except HTTPException:
             raise
         except TimeoutError as error:

@@ -2,7 +2,7 @@
 
 While the model works, requests queue; the queue is the next batch. Requests take turns with a few
 lines each, so that a long request does not delay short ones. Long lines count more. A batch has one
-direction of translation.
+direction of translation, and one number of hypotheses.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from ..translator import Translation
@@ -20,8 +20,14 @@ if TYPE_CHECKING:
 LINE_CHARACTERS = 200
 #: `line_weight` of a request's lines at which its turn ends
 TURN_WEIGHT = 8
-#: source and target language
-Direction = tuple[str, str]
+
+
+class BatchKey(NamedTuple):
+    """What requests have in common that may be translated together."""
+
+    source_lang: str
+    target_lang: str
+    nbest: int
 
 
 def line_weight(line: str) -> int:
@@ -31,13 +37,13 @@ def line_weight(line: str) -> int:
 
 @dataclass
 class Job:
-    """A request's direction and number of lines, those that wait, and the translations so far."""
+    """A request's key, number of lines, waiting lines, and translations so far."""
 
-    direction: Direction
+    key: BatchKey
     count: int
     lines: deque[str]
-    answer: "asyncio.Future[list[Translation]]"
-    translations: "list[Translation]" = field(default_factory=list)
+    answer: "asyncio.Future[list[list[Translation]]]"
+    translations: "list[list[Translation]]" = field(default_factory=list)
 
     def next_turn(self, room: int) -> list[str]:
         """Take lines until their `line_weight` is ``room``."""
@@ -58,7 +64,7 @@ class Batches:
 
     def __init__(
         self,
-        translate: "Callable[[Direction, Sequence[str]], list[Translation]]",
+        translate: "Callable[[BatchKey, Sequence[str]], list[list[Translation]]]",
         max_weight: int,
     ) -> None:
         self._translate, self.max_weight = translate, max_weight
@@ -71,11 +77,11 @@ class Batches:
         return sum(len(job.lines) for job in self._queue if not job.answer.done())
 
     def submit(
-        self, direction: Direction, lines: Sequence[str]
-    ) -> "asyncio.Future[list[Translation]]":
+        self, key: BatchKey, lines: Sequence[str]
+    ) -> "asyncio.Future[list[list[Translation]]]":
         """The translations of the lines, in their order; to cancel it drops the lines."""
         answer = asyncio.get_running_loop().create_future()
-        job = Job(direction, len(lines), deque(lines), answer)
+        job = Job(key, len(lines), deque(lines), answer)
         self._queue.append(job)
         self._arrival.set()
         return job.answer
@@ -91,13 +97,13 @@ class Batches:
                     self._arrival.clear()
 
     def _next_batch(self) -> list[tuple[Job, list[str]]]:
-        """Turns of requests of one direction, and their lines."""
+        """Turns of requests with one key, and their lines."""
         batch: list[tuple[Job, list[str]]] = []
         others: list[Job] = []
         room = self.max_weight
         while room > 0 and self._queue:
             job = self._queue.popleft()
-            if batch and job.direction != batch[0][0].direction:
+            if batch and job.key != batch[0][0].key:
                 others.append(job)
             elif not job.answer.done():
                 lines = job.next_turn(min(TURN_WEIGHT, self.max_weight))
@@ -109,11 +115,11 @@ class Batches:
         return batch
 
     async def _answer(self, batch: list[tuple[Job, list[str]]], thread: ThreadPoolExecutor) -> None:
-        direction = batch[0][0].direction
+        key = batch[0][0].key
         lines = [line for _, turn in batch for line in turn]
         loop = asyncio.get_running_loop()
         try:
-            results = await loop.run_in_executor(thread, self._translate, direction, lines)
+            results = await loop.run_in_executor(thread, self._translate, key, lines)
             translations = iter(results)
         except Exception as error:
             for job, turn in batch:

@@ -1,20 +1,26 @@
-"""Requests to translate: LibreTranslate's fields, as JSON."""
+"""Requests to translate: LibreTranslate's fields, as JSON or as a form."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import parse_qsl
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError, field_validator
 from pydantic_core import from_json
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from ...files import describe_validation_error
 from ..directions import name_some
-from .batching import Direction
+from .batching import BatchKey
 
 if TYPE_CHECKING:
     from ..translator import Translation
+
+FORM = "application/x-www-form-urlencoded"
+#: limit of fields of a form
+MAX_FIELDS = 100
 
 
 @dataclass(frozen=True)
@@ -31,39 +37,79 @@ class Limits:
 class TranslationRequest(BaseModel, strict=True):
     """The fields of a request; unknown ones are ignored."""
 
-    q: Annotated[str, Field(min_length=1)]  # one line or several
+    q: str | list[str]  # one text or several; a text has one line or several
     source: str | None = None  # None: the model's first
     target: str | None = None
     format: Literal["text"] = "text"
+    alternatives: Annotated[int, Field(ge=0)] = 0
     scores: bool = False
+
+    @field_validator("q", mode="plain")
+    @classmethod
+    def _check_texts(cls, q: Any) -> Any:
+        texts = q if isinstance(q, list) else [q]
+        if not q or not all(isinstance(text, str) for text in texts):
+            raise ValueError("must be a text or a list of texts, and not empty")
+        return q
+
+    @property
+    def texts(self) -> list[list[str]]:
+        """The lines of each text."""
+        return [text.split("\n") for text in ([self.q] if isinstance(self.q, str) else self.q)]
 
     @property
     def lines(self) -> list[str]:
-        return self.q.split("\n")
+        """The lines of all texts."""
+        return [line for text in self.texts for line in text]
 
-    def answer(self, translations: "list[Translation]") -> dict[str, Any]:
-        """The answer's fields, given the translations of all lines."""
-        fields: dict[str, Any] = {"translatedText": "\n".join(line.text for line in translations)}
+    def answer(self, candidates: "list[list[Translation]]") -> dict[str, Any]:
+        """The answer's fields, given the translations of all lines, the best first.
+
+        Each field is a list over the texts if ``q`` is a list.
+        """
+        remaining = iter(candidates)
+        answers = [self._answer_text(list(islice(remaining, len(text)))) for text in self.texts]
+        if isinstance(self.q, str):
+            return answers[0]
+        return {name: [answer[name] for answer in answers] for name in answers[0]}
+
+    def _answer_text(self, candidates: "list[list[Translation]]") -> dict[str, Any]:
+        best, *others = (
+            "\n".join(line.text for line in rank) for rank in zip(*candidates, strict=True)
+        )
+        fields: dict[str, Any] = {"translatedText": best}
+        if self.alternatives:
+            fields["alternatives"] = others
         if self.scores:
-            fields["scores"] = [round(line.score, 6) for line in translations]
+            fields["scores"] = [round(line[0].score, 6) for line in candidates]
         return fields
 
 
 async def read_request(
-    request: Request, default: Direction, targets: Mapping[str, Sequence[str]], limits: Limits
-) -> tuple[Direction, TranslationRequest]:
+    request: Request,
+    default: tuple[str, str],
+    targets: Mapping[str, Sequence[str]],
+    beam: int,
+    limits: Limits,
+) -> tuple[BatchKey, TranslationRequest]:
     """The direction and the fields of a request, checked against the limits.
 
     Args:
-        default: the direction of a request that names none
+        default: the source and target language of a request that names none
         targets: the target languages of every source language
+        beam: the number of hypotheses, one more than the alternatives may be
 
     Raises:
         HTTPException: a field is not valid, or the body is too large
     """
-    values = await _read_json(request, limits.body)
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     try:
-        fields = TranslationRequest.model_validate(values)
+        if media_type == FORM:
+            fields = TranslationRequest.model_validate_strings(await _read_form(request, limits))
+        else:
+            fields = TranslationRequest.model_validate(
+                await _read_json(request, media_type, limits)
+            )
     except ValidationError as error:
         raise HTTPException(400, describe_validation_error(error)) from error
     source, target = fields.source or default[0], fields.target or default[1]
@@ -81,23 +127,32 @@ async def read_request(
         if length > limits.characters:
             rule = f"{length:,} characters, more than {limits.characters:,}: shorten it"
             raise HTTPException(400, f"line {number} of q has {rule}")
-    return (source, target), fields
+    if fields.alternatives >= beam:
+        rule = f"alternatives must be at most {beam - 1}, because the beam is {beam}"
+        raise HTTPException(400, f"{rule}, but is {fields.alternatives}")
+    return BatchKey(source, target, 1 + fields.alternatives), fields
 
 
-async def _read_json(request: Request, max_bytes: int) -> dict[str, Any]:
-    """The object in a body of at most ``max_bytes`` bytes."""
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+async def _read_form(request: Request, limits: Limits) -> dict[str, str]:
+    """The fields of a form, as LibreTranslate's own client sends them."""
+    if "origin" in request.headers:
+        # Browsers send forms across sites without a preflight request, always with this header.
+        raise HTTPException(415, "forms of web pages are refused: send application/json")
+    body = await _read_body(request, limits)
+    try:
+        return dict(parse_qsl(body.decode(), errors="strict", max_num_fields=MAX_FIELDS))
+    except ValueError as error:
+        raise HTTPException(400, "the body is not a valid form in UTF-8: send q=TEXT") from error
+
+
+async def _read_json(request: Request, media_type: str, limits: Limits) -> dict[str, Any]:
+    """The object in a body."""
     if media_type != "application/json":
         # browsers send other types across sites without a preflight request
         rule = f"Content-Type must be application/json, but is {media_type[:40]!r}: send JSON"
         raise HTTPException(415, rule)
-    body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > max_bytes:
-            raise HTTPException(413, f"the body has more than {max_bytes:,} bytes: send less text")
     try:
-        values = from_json(body)
+        values = from_json(await _read_body(request, limits))
     except ValueError as error:
         raise HTTPException(
             400, "the body is not valid JSON in UTF-8: send an object with q"
@@ -105,3 +160,13 @@ async def _read_json(request: Request, max_bytes: int) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise HTTPException(400, "the body is not a JSON object: send an object with q")
     return values
+
+
+async def _read_body(request: Request, limits: Limits) -> bytearray:
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > limits.body:
+            rule = f"more than {limits.body:,} bytes: send less text"
+            raise HTTPException(413, f"the body has {rule}")
+    return body

@@ -1,0 +1,47 @@
+"""The distributions of fairseq that are installed, and a warning about those we have not tested.
+
+Several distributions on PyPI have a package ``fairseq``. pip installs one over another without a
+word, and removing one then deletes files of the other.
+"""
+
+import logging
+from importlib.metadata import Distribution
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+#: name and version of the distribution that the tests run with
+TESTED = ("fairseq-fixed", "0.12.3.1")
+#: a file that every distribution of fairseq has
+FILE = "fairseq/version.py"
+
+
+def find_distributions(folder: Path) -> list[tuple[str, str]]:
+    """Names and versions of the distributions that have installed `FILE` in a folder."""
+    # to read the lists of files of all distributions takes a second
+    paths = sorted(folder.glob("*fairseq*.dist-info"))
+    distributions = [Distribution.at(path) for path in paths]
+    return [
+        (distribution.metadata["Name"], distribution.version)
+        for distribution in distributions
+        if any(str(file) == FILE for file in distribution.files or ())
+    ]
+
+
+def check_distributions(folder: Path, version: str) -> None:
+    """Warn in one line of several distributions, or of one that is not `TESTED`.
+
+    Args:
+        folder: that has the package ``fairseq``
+        version: that the package tells, for a checkout without metadata
+    """
+    installed = find_distributions(folder)
+    names = " and ".join(map(" ".join, installed)) or f"{version} in {folder}"
+    if len(installed) > 1:
+        logger.warning(
+            "%s have both installed %s, and one has overwritten the other's files: `pip uninstall` "
+            "all of them, then install one", names, folder / FILE,
+        )  # fmt: skip
+    elif installed != [TESTED]:
+        logger.warning(
+            "fairseq is %s, but the tests of diet_fairseq run with %s", names, " ".join(TESTED)
+        )
