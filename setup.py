@@ -19,7 +19,8 @@ EXTRAS = {
     "ko": ["sacrebleu[ko]"],
     "plots": ["jinja2", "matplotlib"],  # `look`, `extrapolate`, the workflows' curves
     "pretraining": ["pytorch-optimizer>=4.1,<5"],  # --optimizer lamb_torch
-    "serve": ["starlette>=1.10", "uvicorn>=0.54"],
+    # older versions of Starlette refuse the host [::1]; Uvicorn 0.40 ignores a signal in the start
+    "serve": ["starlette>=1.10", "uvicorn>=0.46"],
     # `export hf`, `import hf`, diet_fairseq.hf
     "transformers": ["safetensors", "transformers>=5.4,<6"],
 }
@@ -29,8 +30,9 @@ EXTRAS["workflows"] = [  # examples/
     *("accelerate", "datasets>=4", "filelock", "scikit-learn"),
     *(EXTRAS["data"] + EXTRAS["plots"] + EXTRAS["transformers"]),
 ]
+EXTRAS["all"] = [*dict.fromkeys(requirement for extra in EXTRAS.values() for requirement in extra)]
 EXTRAS["dev"] = [
-    *dict.fromkeys(requirement for extra in EXTRAS.values() for requirement in extra),
+    *EXTRAS["all"],
     "httpx2",  # the client in starlette's tests
     "build",
     "codespell==2.4.3",
@@ -52,9 +54,11 @@ setup(
     long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     author="the diet_fairseq authors",
+    keywords=["fairseq", "Transformer", "position encoding", "machine translation", "pretraining"],
     license="MIT",
     license_files=["LICENSE"],
     classifiers=[
+        "Development Status :: 4 - Beta",
         "Intended Audience :: Science/Research",
         "Operating System :: POSIX :: Linux",
         "Programming Language :: Python :: 3.11",

@@ -120,7 +120,8 @@ def position_options() -> dict[str, Option]:
     general = {option.name: option for option in GENERAL_OPTIONS}
     options: dict[str, Option] = {}
     for option in (option for scheme in SCHEMES.values() for option in scheme.options):
-        option = option.with_default(False if option.type is bool else None)
+        default = False if option.type is bool else None
+        option = replace(option, default=default, encoder_default=None)
         is_new = option.name.startswith("position_") and option.name not in general
         if not is_new or options.setdefault(option.name, option) != option:
             raise TypeError(
@@ -322,13 +323,13 @@ class PositionConfig:
 
     def _check(self) -> None:
         """Refuse values that are not allowed, and options that would have no effect."""
-        defaults = options_of(self.scheme)
+        defaults = options_of(self.scheme), encoder_defaults(self.scheme, has_segments=False)
         for option in position_options().values():
             value = getattr(self, option.name)
             if value is None:
                 continue
             option.validate(value)
-            if value in (option.default, defaults.get(option.name)):
+            if value in (option.default, *(values.get(option.name) for values in defaults)):
                 continue
             if not self._has_option(option.name):
                 raise UserError(
@@ -414,9 +415,11 @@ def schemes_with(option: str) -> list[str]:
 
 def encoder_defaults(scheme: type[PositionScheme], has_segments: bool) -> dict[str, Any]:
     """The defaults of encoders for a scheme's options, where they differ from `options_of`."""
-    defaults: dict[str, Any] = {}
-    if "position_untie_cls" in options_of(scheme):
-        defaults["position_untie_cls"] = "official"
+    defaults = {
+        option.name: option.encoder_default
+        for option in scheme.options
+        if option.encoder_default is not None
+    }
     if has_segments:
         defaults["segment_scheme"] = scheme.segment_scheme
     return defaults

@@ -98,13 +98,35 @@ def glue() -> None:
 def gain_and_start() -> None:
     losses = read("pretraining/gain-and-start").set_index("row")["400 updates"]
     rows = {"as in the paper": "as in the paper", "gain alone": "blind, gain {}"}
-    rows |= {"start alone": "local, gain 1", "both (default)": "local, gain {}"}
+    rows |= {"start alone": "local, gain 1", "both (with a peak of 3)": "local, gain {}"}
     table = [
         {"scheme": scheme}
         | {name: losses[f"{scheme}, {row.format(gain)}"] for name, row in rows.items()}
         for scheme, gain in (("diet_rel", 30), ("diet_abs", 10))
     ]
     show(DataFrame(table))
+
+
+#: held-out loss of the words' frequencies alone, nats
+WORD_FREQUENCY = {"novels": 6.9, "news": 6.2}
+
+
+def plateau() -> None:
+    losses = read("pretraining/novels-peak").query("`400 updates` != ''")
+    rows = []
+    for (corpus, scheme, peak), runs in losses.groupby(["corpus", "scheme", "peak"]):
+        last = runs["400 updates"].astype(float)
+        quarter, median, three_quarters = last.quantile([0.25, 0.5, 0.75])
+        rows.append({
+            "text": corpus,
+            "scheme": scheme,
+            "`--position-peak`": peak or "none",
+            "seeds": str(len(last)),
+            "seeds that left the plateau": str((last < WORD_FREQUENCY[corpus] - 0.5).sum()),
+            "median loss": f"{median:.2f}",
+            "quartiles": f"{quarter:.2f} to {three_quarters:.2f}",
+        })  # fmt: skip
+    show(DataFrame(rows).sort_values(["text", "median loss"], ascending=[False, True]))
 
 
 def papers() -> None:

@@ -20,6 +20,7 @@ class Option:
         type: int, float, str, or bool, whose flag takes no value
         help: for ``--help``
         default: the scheme's; None: the scheme decides
+        encoder_default: the default of encoder architectures, where it differs
         choices: the values allowed; None: any value of the type
         check: refuses values that have the type and are not allowed
     """
@@ -30,6 +31,7 @@ class Option:
     default: Any = None
     choices: tuple[str, ...] | None = None
     check: Check | None = None
+    encoder_default: Any = None
 
     @property
     def flag(self) -> str:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .base import AttentionShape, PositionScheme
-from .gain import GAIN, PEAK, START, ScoreParameters, local_scores
+from .gain import ENCODER_PEAK, GAIN, START, ScoreParameters, local_scores
 from .layout import Layout
 from .options import Option
 from .relative import (
@@ -30,6 +30,7 @@ UNTIE_CLS = Option(
     "tupe: reset the first token's scores as the paper or as the released code does",
     default="no",
     choices=("no", "paper", "official"),
+    encoder_default="official",
 )
 NO_LAYER_NORM = Option(
     "position_no_layer_norm",
@@ -248,7 +249,7 @@ class TupeFree(ScoreParameters):
 
     absolute = True
     score_terms = 2
-    options = (UNTIE_CLS, GAIN.with_default(30.0), START, PEAK)
+    options = (UNTIE_CLS, GAIN.with_default(30.0), START, ENCODER_PEAK)
     position_axes: ClassVar[dict[str, tuple[int, ...]]] = {"weight": (1, 2)}
     described_options = ("untie_cls",)
 

@@ -1,9 +1,9 @@
 # The runs of results/pretraining/novels-peak.csv, in float32 on one core that ran other programs, too.
 #     bash eltec-masked-lm.sh data CHECKOUT TRAIN VALID  # the text; SentencePiece learned from its first 60,000 lines
-#     bash novels-peak.sh 6 1                            # --position-peak, seed
+#     bash novels-peak.sh diet_rel 1 --position-peak 6   # scheme, seed, options
 set -euo pipefail
-OMP_NUM_THREADS=1 fairseq-train data-bin --user-dir diet_fairseq --cpu --arch roberta_diet_rel_tiny \
-    --position-peak "$1" --seed "$2" --task masked_lm --sample-break-mode complete --criterion masked_lm \
+OMP_NUM_THREADS=1 fairseq-train data-bin --user-dir diet_fairseq --cpu --arch "roberta_$1_tiny" \
+    --seed "$2" "${@:3}" --task masked_lm --sample-break-mode complete --criterion masked_lm \
     --tokens-per-sample 128 --max-positions 512 --batch-size 32 --optimizer fused_adamw \
     --adam-betas '(0.9, 0.98)' --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 1.0 --lr 0.003 \
     --lr-scheduler linear_ratio --warmup-ratio 0.1 --max-update 400 --num-workers 0 --no-save \

@@ -14,6 +14,7 @@ from jsonschema import validate  # type: ignore[import-untyped]
 from diet_fairseq.text.scores import score
 from tests.support import originals
 from tests.support.pages import (
+    BLOCK,
     MARKDOWN,
     ROOT,
     Block,
@@ -28,6 +29,7 @@ from tests.support.pages import (
 from tests.support.texts import corpus, sentences, write
 
 USING, GUIDE = "docs/using-a-model.md", "CONTRIBUTING.md"
+WITH_FAIRSEQ = "Use it with fairseq"
 OWN_DATA = "Train on your own data"
 OTHER_POSITIONS = "Start from another model"
 OWN_SCHEME = "A new scheme is one file"
@@ -70,6 +72,12 @@ def test_every_marked_block_is_run_by_a_test():
 def test_the_readme_links_to_the_pages_of_the_walks(page, section):
     assert f"({page}" in text_of("README.md")
     assert section_of(page, section)
+
+
+def test_the_training_page_has_and_runs_the_commands_of_the_readme():
+    [(_, commands)] = BLOCK.findall(section_of("README.md", WITH_FAIRSEQ))
+    run = "".join(block.text for block in marked_blocks(text_of("docs/training.md")))
+    assert all(command in run for command in re.split(r"(?<!\\)\n", commands))
 
 
 @pytest.mark.slow

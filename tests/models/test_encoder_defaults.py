@@ -1,0 +1,30 @@
+"""Encoders have defaults of their own, because they read longer inputs than translation models."""
+
+from argparse import Namespace
+
+import pytest
+from fairseq.models import ARCH_CONFIG_REGISTRY
+
+from diet_fairseq.config import PositionConfig
+
+FAMILIES = ("transformer", "roberta", "bert", "electra")
+
+
+def options(arch: str, **given) -> PositionConfig:
+    args = Namespace(**given)
+    ARCH_CONFIG_REGISTRY[arch](args)
+    return PositionConfig.from_args(args)
+
+
+@pytest.mark.parametrize("scheme", ["diet_rel", "t5", "tupe_free", "diet_abs"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_relative_scores_start_with_a_higher_peak_in_encoders(family, scheme):
+    is_higher = family != "transformer" and scheme != "diet_abs"
+    assert options(f"{family}_{scheme}").position_peak == (6.0 if is_higher else 3.0)
+    assert options(f"{family}_{scheme}", position_peak=3.0).position_peak == 3.0
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_blind_start_needs_no_other_peak(family):
+    config = options(f"{family}_diet_rel", position_start="blind")
+    assert (config.position_start, config.position_gain) == ("blind", 1.0)
