@@ -210,6 +210,7 @@ def test_unknown_words_are_forbidden_on_demand(model, text, monkeypatch):
             searches.append(search.no_unk) or translate(self, sentences, search)
         ),
     )
-    run(model, text, "--no-unk")
-    run(model, text)
-    assert searches == [True, False]
+    for words, no_unk in ((["--no-unk"], True), ([], False)):
+        searches.clear()
+        run(model, text, *words)
+        assert set(searches) == {no_unk}
