@@ -59,6 +59,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="translations of each line, one a line (default: %(default)s)")  # fmt: skip
     add("--length-penalty", type=at_least(-math.inf), dest="lenpen", metavar="ALPHA",
         help="exponent of the length penalty (default: the model's own)")  # fmt: skip
+    add("--no-unk", action="store_true",
+        help="forbid <unk>, which stands for characters that the vocabulary lacks")  # fmt: skip
     add("--scores", action="store_true", help="write a line of JSON for each line, with scores")
     add("--max-characters", type=at_least(1), default=20_000,
         help="characters of a line; the command stops at a longer one (default: %(default)s)"
@@ -83,6 +85,7 @@ def run(args: Namespace) -> None:
             nbest=args.nbest,
             beam=args.beam,
             lenpen=args.lenpen,
+            no_unk=args.no_unk,
         )
         with show_progress() as count_lines:
             for lines in read_line_blocks(source, name, args.max_characters):
@@ -107,5 +110,11 @@ def show_progress() -> Iterator[Callable[[int], Any]]:
 def _render(translations: "list[Translation]", number: int, scores: bool) -> str:
     if not scores:
         return "\n".join(translation.text for translation in translations)
-    values = [{"text": item.text, "score": round(item.score, 6)} for item in translations]
+    values = [
+        {
+            "text": item.text,
+            "score": round(item.score, 6) if math.isfinite(item.score) else None,  # JSON has no inf
+        }
+        for item in translations
+    ]
     return json.dumps({"line": number, "translations": values}, ensure_ascii=False)

@@ -68,6 +68,7 @@ class CTranslate2Engine(Engine):
         beam: int,
         lenpen: float,
         marks: Marks = UNMARKED,
+        no_unk: bool = False,
     ) -> list[list[Hypothesis]]:
         # the end and the start that CTranslate2 adds by itself are left out
         end = marks.source_end if marks.has_own_ends else ()
@@ -83,6 +84,7 @@ class CTranslate2Engine(Engine):
                 max_input_length=0,
                 max_decoding_length=max_length + marks.target_length,
                 suppress_sequences=[["<pad>"]],  # fairseq's search never writes it
+                disable_unk=no_unk,
                 end_token=marks.target_end,
                 return_scores=True,
                 return_end_token=True,

@@ -21,6 +21,7 @@ class Search:
         nbest: number of hypotheses to return
         lenpen: exponent of the length penalty
         penalty: its formula, "fairseq" or "tensor2tensor" (`ModelDescription.penalty`)
+        no_unk: whether <unk> is forbidden in translations
         marks: tokens that mark the direction
     """
 
@@ -28,6 +29,7 @@ class Search:
     nbest: int = 1
     lenpen: float = 1.0
     penalty: str = "fairseq"
+    no_unk: bool = False
     marks: Marks = UNMARKED
 
     def select_best(self, hypotheses: Sequence["Hypothesis"]) -> list["Hypothesis"]:
@@ -73,6 +75,7 @@ class Engine(ABC):
         beam: int,
         lenpen: float,
         marks: Marks = UNMARKED,
+        no_unk: bool = False,
     ) -> list[list[Hypothesis]]:
         """All hypotheses of the beam, of at most ``max_length`` subwords without </s> and marks.
 
@@ -97,14 +100,15 @@ class Engine(ABC):
             most = max(1, self.max_target_length - options.marks.target_length)
             limits = [min(limit, most) for limit in limits]
         batch_limit = max(limits)
-        results = self.search(sentences, batch_limit, options.beam, lenpen, options.marks)
+        others = (options.beam, lenpen, options.marks, options.no_unk)
+        results = self.search(sentences, batch_limit, *others)
         indices_by_limit = defaultdict(list)
         for index, (hypotheses, limit) in enumerate(zip(results, limits, strict=True)):
             if limit < batch_limit and any(hypothesis.steps >= limit for hypothesis in hypotheses):
                 indices_by_limit[limit].append(index)
         for limit, indices in indices_by_limit.items():
             repeated = [sentences[index] for index in indices]
-            shorter = self.search(repeated, limit, options.beam, lenpen, options.marks)
+            shorter = self.search(repeated, limit, *others)
             for index, hypotheses in zip(indices, shorter, strict=True):
                 results[index] = hypotheses
         return [options.select_best(hypotheses) for hypotheses in results]

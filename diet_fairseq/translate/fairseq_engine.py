@@ -1,5 +1,6 @@
 """fairseq's beam search with loaded checkpoints."""
 
+import math
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -62,6 +63,7 @@ class FairseqEngine(Engine):
         beam: int,
         lenpen: float,
         marks: Marks = UNMARKED,
+        no_unk: bool = False,
     ) -> list[list[Hypothesis]]:
         sources = [self._encode(sentence, marks) for sentence in sentences]
         lengths = torch.tensor([len(source) for source in sources])
@@ -69,7 +71,10 @@ class FairseqEngine(Engine):
         batch = dataset.collater([dataset[index] for index in range(len(sources))])
         batch = utils.apply_to_sample(lambda tensor: tensor.to(self.device), batch)
         limit = max_length + marks.target_length
-        config = GenerationConfig(beam=beam, lenpen=lenpen, max_len_a=0, max_len_b=limit)
+        config = GenerationConfig(
+            beam=beam, lenpen=lenpen, max_len_a=0, max_len_b=limit,
+            unkpen=math.inf if no_unk else 0.0,
+        )  # fmt: skip
         start, end = (self.target.index(token) for token in (marks.target_start, marks.target_end))
         forced = torch.tensor([self.target.index(token) for token in marks.target_prefix])
         # a task of the user's own may have a generator without these options

@@ -1,5 +1,6 @@
 """`Translator`: text to text with a trained model."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +28,8 @@ MAX_SOURCE_LENGTH = 1023
 class Translation:
     """A line's translation, and its log-probability divided by the length penalty.
 
-    A line that was cut has the mean of its parts' scores; an empty one has 0.
+    A line that was cut has the mean of its parts' scores, a blank one 0, a translation that the
+    search did not find -inf.
     """
 
     text: str
@@ -145,6 +147,7 @@ class Translator:
         target_lang: str | None = None,
         beam: int | None = None,
         lenpen: float | None = None,
+        no_unk: bool = False,
         strict: bool = False,
     ) -> Lines:
         """The translation of one line, or those of several, in their order.
@@ -157,12 +160,13 @@ class Translator:
         :param target_lang: target language, if not `target_lang`
         :param beam: hypotheses to keep
         :param lenpen: exponent of the length penalty
+        :param no_unk: forbid <unk>, which stands for characters that the vocabulary lacks
         :raises UserError: the model does not translate between these languages
         """
         lines = [text] if isinstance(text, str) else text
         candidates = self.candidates(
             lines, source_lang=source_lang, target_lang=target_lang,
-            beam=beam, lenpen=lenpen, strict=strict,
+            beam=beam, lenpen=lenpen, no_unk=no_unk, strict=strict,
         )  # fmt: skip
         best = [translations[0].text for translations in candidates]
         return best[0] if isinstance(text, str) else best
@@ -176,12 +180,13 @@ class Translator:
         nbest: int = 1,
         beam: int | None = None,
         lenpen: float | None = None,
+        no_unk: bool = False,
         strict: bool = False,
         done: Callable[[int], Any] = lambda lines: None,
     ) -> list[list[Translation]]:
         """The ``nbest`` translations of every line, best first, otherwise as `translate`.
 
-        Missing ones are empty (a blank line has none).
+        Missing ones are empty, with a score of -inf. A blank line's translations are blank.
 
         :param done: is called after each batch with the number of lines that it completed
         :raises UserError: ``nbest`` exceeds ``beam``, or either is less than 1; or the model does
@@ -197,6 +202,7 @@ class Translator:
             nbest=nbest,
             beam=self.search.beam if beam is None else beam,
             lenpen=self.search.lenpen if lenpen is None else lenpen,
+            no_unk=no_unk,
         )
         if search.beam < 1:
             raise UserError(f"beam must be at least 1, but is {search.beam}")
@@ -260,8 +266,8 @@ class Translator:
     @staticmethod
     def _join(parts: list[list[Hypothesis]], rank: int, tokenizer: Tokenizer) -> Translation:
         """A line's translation of this rank, joined from those of its parts."""
-        empty = Hypothesis([], 0.0)
-        ranked = [part[rank] if rank < len(part) else empty for part in parts]
+        missing = Hypothesis([], -math.inf)
+        ranked = [part[rank] if rank < len(part) else missing for part in parts]
         texts = [tokenizer.decode(hypothesis.tokens) for hypothesis in ranked]
         score = sum(hypothesis.score for hypothesis in ranked) / max(1, len(ranked))
         return Translation(join_sentences(texts), score)

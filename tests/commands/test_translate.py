@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import os
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from diet_fairseq.cli import main
 from diet_fairseq.commands import translate
 from diet_fairseq.errors import UserError
 from diet_fairseq.text import lines
-from diet_fairseq.translate.translator import Translator
+from diet_fairseq.translate.translator import Translation, Translator
 from tests.commands.test_cli import INTERRUPTED_TORCH, ROOT
 from tests.support.translating import Backwards, words_only
 
@@ -191,3 +192,25 @@ def test_a_wrong_number_is_named(model, text, words, capsys):
     with pytest.raises(SystemExit, match="2"):
         run(model, *words)
     assert capsys.readouterr().err.startswith(text)
+
+
+def test_a_missing_translation_has_no_score_in_json():
+    translations = [Translation("two one", -1.0), Translation("", -math.inf)]
+    line = json.loads(translate._render(translations, 1, True))
+    assert [item["score"] for item in line["translations"]] == [-1.0, None]
+
+
+def test_unknown_words_are_forbidden_on_demand(model, text, monkeypatch):
+    searches = []
+    translate = Backwards.translate
+    monkeypatch.setattr(
+        Backwards,
+        "translate",
+        lambda self, sentences, search: (
+            searches.append(search.no_unk) or translate(self, sentences, search)
+        ),
+    )
+    for words, no_unk in ((["--no-unk"], True), ([], False)):
+        searches.clear()
+        run(model, text, *words)
+        assert set(searches) == {no_unk}

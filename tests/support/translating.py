@@ -45,11 +45,13 @@ def words_only(folder: Path, **changes: object) -> Path:
     return folder
 
 
-def untrained(folder: Path, *architecture: str, towards_end: float = 2.5) -> Path:
+def untrained(
+    folder: Path, *architecture: str, towards_end: float = 2.5, towards_unknown: float = 0.0
+) -> Path:
     """A folder with a checkpoint, dictionaries, SentencePiece's model and ``model.json``.
 
     Larger numbers than those it starts with make it say different things to different sentences,
-    and a bias towards the end makes it come to one.
+    and a bias towards the end makes it come to one. Another bias makes it say <unk>.
     """
     folder.mkdir(exist_ok=True)
     subwords = folder / "sentencepiece.model"
@@ -71,6 +73,7 @@ def untrained(folder: Path, *architecture: str, towards_end: float = 2.5) -> Pat
     state = {name: 4 * value for name, value in task.build_model(cfg.model).state_dict().items()}
     state["decoder.layers.0.final_layer_norm.bias"] += 1
     state["decoder.output_projection.weight"][words.eos()] += towards_end
+    state["decoder.output_projection.weight"][words.unk()] += towards_unknown
     history = [{"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}}]
     last = folder / "checkpoint_last.pt"
     plain = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)

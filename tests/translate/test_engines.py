@@ -277,3 +277,21 @@ def test_the_package_has_the_translator_as_an_attribute():
     assert "Translator" in diet_fairseq.__all__
     with pytest.raises(AttributeError, match="no attribute 'nosuch'"):
         diet_fairseq.nosuch  # noqa: B018
+
+
+def test_unknown_words_can_be_forbidden_in_both_engines(tmp_path):
+    pytest.importorskip("ctranslate2")
+    untrained(
+        tmp_path, "--arch", "transformer_diet_rel_tiny", towards_end=4, towards_unknown=4
+    )  # fmt: skip
+    assert main(["export", "ctranslate2", str(tmp_path), str(tmp_path / "exported")]) == 0
+    search, source = Search(beam=3, nbest=2), ["▁b", "a", "n"]
+    best = []
+    for folder in (tmp_path, tmp_path / "exported"):
+        model = load_engine([resolve_model(folder)])
+        [free] = model.translate([source], search)
+        assert "<unk>" in free[0].tokens
+        [known] = model.translate([source], replace(search, no_unk=True))
+        assert not any("<unk>" in hypothesis.tokens for hypothesis in known)
+        best.append([hypothesis.tokens for hypothesis in known])
+    assert best[0] == best[1]

@@ -1,5 +1,6 @@
 """Each line of any content and length has one translation, in order."""
 
+import math
 import unicodedata
 
 import pytest
@@ -159,3 +160,12 @@ def test_sentences_that_fit_into_a_line_stay_in_it():
         ["a", "b.", "c", "d."],
         ["e", "f."],
     ]
+
+
+def test_a_translation_that_the_search_did_not_find_has_no_score_of_a_certain_one(translator):
+    engine = translator._engine
+    translate = engine.translate
+    engine.translate = lambda *args: [hypotheses[:1] for hypotheses in translate(*args)]
+    [[best, missing]] = translator.candidates(["a b c"], nbest=2, beam=2)
+    assert best.score == -1.0
+    assert missing == Translation("", -math.inf)
