@@ -24,7 +24,17 @@ FAIRSEQ_PARSERS = {
 }
 #: programs whose words say nothing about this package
 SHELL_PROGRAMS = {".", "awk", "cat", "curl", "do", "done", "echo", "for", "head", "pip", "srun"}
-SHELL_PROGRAMS |= {"cp", "cut", "grep", "python3.11", "python3.12", "sacrebleu", "shuf", "sort"}
+SHELL_PROGRAMS |= {
+    "cp",
+    "cut",
+    "grep",
+    "python3.11",
+    "python3.12",
+    "sacrebleu",
+    "shuf",
+    "sort",
+    "tensorboard",
+}
 SHELL_PROGRAMS |= {"subword-nmt", "tail", "torchrun"}
 INLINE = re.compile(r"`(diet-fairseq|make) (\w+)")
 
