@@ -13,7 +13,7 @@ from tests.support.commands import TINY
 
 NOW = (*TINY, "--max-update", "3", "--disable-validation")
 GENERATE = ("--cpu", "--beam", "2", "--max-len-b", "5", "--num-workers", "0")
-SECONDS = 45  # of each test; all but the first 15 are left out if they aren't done by then
+SECONDS = 15  # of each test; all but the first 15 are left out if they aren't done by then
 
 
 @pytest.fixture(scope="module", autouse=True)
