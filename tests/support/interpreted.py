@@ -183,7 +183,7 @@ def timed_tiles(backend: str) -> None:
     """Tiles are timed once, and all kernels work with those that were the fastest."""
     from triton.runtime.autotuner import Autotuner
 
-    call, timed = Call("diet_rel", (40, 25), options={"clip": 3}), []
+    call, timed = Call("diet_rel", (70, 45), options={"clip": 3}), []
 
     def bench(_: Any, run: Callable[[], None], quantiles: Any) -> list[float]:
         run()
@@ -191,7 +191,7 @@ def timed_tiles(backend: str) -> None:
         return [-float(len(timed))]  # the last is the fastest
 
     def tiles(launch: Any, name: str) -> Any:
-        first, second = [(16, 16)] * 2 if name == "backward_line" else [(32, 32), (32, 16)]
+        first, second = [(16, 16)] * 2 if name == "backward_line" else [(32, 32), (64, 16)]
         return offsets.Tile(*first, 4, 2), offsets.Tile(*second, 8, 2)
 
     with patch.object(Autotuner, "do_bench", bench), patch.object(offsets.Launch, "tiles", tiles):
@@ -202,7 +202,7 @@ def timed_tiles(backend: str) -> None:
             kernels[2:] = ["backward_queries", "backward_line"]
         assert len(timed) == 2 * len(kernels), timed
         sizes = offsets.tuned(kernels[2], tiles(None, "")).best_config.kwargs
-        assert sizes == {"BM": 32, "BN": 16}, sizes
+        assert sizes == {"BM": 64, "BN": 16}, sizes
 
 
 def two_runs(backend: str) -> None:
