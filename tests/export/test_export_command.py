@@ -241,7 +241,7 @@ def test_a_failure_on_the_way_leaves_nothing(tmp_path):
 def documented():
     """The names in docs/using-a-model.md, as one expression."""
     page = (Path(__file__).parents[2] / "docs" / "using-a-model.md").read_text()
-    table = page.split("| name | shape | |")[1].split("\n\n")[0]
+    table = page.split("| name | shape | meaning |")[1].split("\n\n")[0]
     rows = [row.split("|")[1] for row in table.splitlines() if row.startswith("| `")]
     patterns = []
     for name in re.findall("`([^`]+)`", " ".join(rows)):
