@@ -1,4 +1,4 @@
-"""The distributions of fairseq that are installed, and a warning about those we have not tested.
+"""Installed distributions of fairseq, and a warning about untested ones.
 
 Several distributions on PyPI have a package ``fairseq``. pip installs one over another without a
 word, and removing one then deletes files of the other.
@@ -28,11 +28,11 @@ def find_distributions(folder: Path) -> list[tuple[str, str]]:
 
 
 def check_distributions(folder: Path, version: str) -> None:
-    """Warn in one line of several distributions, or of one that is not `TESTED`.
+    """Log a warning if several distributions are installed, or one that is not `TESTED`.
 
     Args:
-        folder: that has the package ``fairseq``
-        version: that the package tells, for a checkout without metadata
+        folder: the folder that has the package ``fairseq``
+        version: ``fairseq.__version__``, which names a checkout without metadata
     """
     installed = find_distributions(folder)
     names = " and ".join(map(" ".join, installed)) or f"{version} in {folder}"

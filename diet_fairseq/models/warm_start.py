@@ -232,7 +232,7 @@ def read_description(state: dict[str, Any]) -> Description | None:
 
 
 def compare_descriptions(path: str, state: dict[str, Any]) -> None:
-    """Log the differences between a checkpoint's positions and those of the run that resumes."""
+    """Log how the positions of a checkpoint differ from the positions of the resumed model."""
     description, load = read_description(state), _current_load.get()
     if description is None or load is None or load.is_warm_start:
         return

@@ -261,7 +261,9 @@ def main() -> None:
     progress = Progress(
         name, args.folder / "train.log", args.updates, args.bar and sys.stderr.isatty()
     )
-    print(f"{name}: update 0 of {args.updates:,}, log: {args.log}", file=sys.stderr, flush=True)
+    is_resumed = (args.folder / "checkpoint_last.pt").exists()
+    first = "resumes from its last checkpoint" if is_resumed else f"update 0 of {args.updates:,}"
+    print(f"{name}: {first}, log: {args.log}", file=sys.stderr, flush=True)
     begin, seconds = time.monotonic(), plan["seconds"]
     with open(args.log, "ab") as log:
         process = subprocess.Popen(

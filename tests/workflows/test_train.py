@@ -89,11 +89,13 @@ def test_the_plan_comes_first_and_the_time_survives_a_resume(tmp_path):
     assert json.loads((folder / "plan.json").read_text())["gigabytes"] == 7.0
 
 
-def test_a_resumed_training_keeps_its_precision(tmp_path):
+def test_a_resumed_training_says_so_and_keeps_its_precision(tmp_path):
     _, lines = run(tmp_path / "mine", "--precision", "bfloat16")
     assert "CPU, 1 threads, bfloat16, " in lines[0]
+    (tmp_path / "mine" / "checkpoint_last.pt").touch()
     _, lines = run(tmp_path / "mine", "--precision", "float32")
     assert "CPU, 1 threads, bfloat16, " in lines[0]
+    assert lines[1] == f"mine: resumes from its last checkpoint, log: {tmp_path}/mine/log"
     assert json.loads((tmp_path / "mine" / "plan.json").read_text())["command"][-1] == "--bf16"
 
 

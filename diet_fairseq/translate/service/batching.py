@@ -23,7 +23,7 @@ TURN_WEIGHT = 8
 
 
 class BatchKey(NamedTuple):
-    """What requests have in common that may be translated together."""
+    """Properties that all requests of a batch share."""
 
     source_lang: str
     target_lang: str
