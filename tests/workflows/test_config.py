@@ -39,7 +39,10 @@ SCHEMA = yaml.safe_load((EXAMPLES / "rules" / "translation.schema.yaml").read_te
         ({"options": "--lr '1"}, "config.options must close its quotes, but is \"--lr '1\": add"),
         ({"options": "a\nb"}, "config.options must be one line, but is 'a\\nb': write >- instead"),
         ({"inputs": {"a\n": "b"}}, "a key of config.inputs must be one line, but is 'a\\n'"),
-        ({"folder": "~/mine"}, "config.folder must be a path of letters, digits and . _ @ + = # /"),
+        (
+            {"folder": "~/mine"},
+            "config.folder must be a path of letters, digits, spaces and . _ @ + = # / -, no space ",
+        ),
         ({"learning_rate": "1e-3"}, "config.learning_rate: '1e-3' is not of type 'number': write"),
         ({"languages": ["en", False]}, "config.languages.1: False is not of type 'string': put it"),
     ],
