@@ -41,7 +41,7 @@ SCHEMA = yaml.safe_load((EXAMPLES / "rules" / "translation.schema.yaml").read_te
         ({"inputs": {"a\n": "b"}}, "a key of config.inputs must be one line, but is 'a\\n'"),
         (
             {"folder": "~/mine"},
-            "config.folder must be a path of letters, digits, spaces and . _ @ + = # / -, no space ",
+            "config.folder must be a path of letters, digits, spaces and . _ @ + = # / -, no ",
         ),
         ({"learning_rate": "1e-3"}, "config.learning_rate: '1e-3' is not of type 'number': write"),
         ({"languages": ["en", False]}, "config.languages.1: False is not of type 'string': put it"),
