@@ -105,6 +105,9 @@ def draw_offset_curves(scores: Sequence[PositionScore]) -> Figure:
         offsets = range(-near, 1 if score.causal else near + 1)
         middle = slice(tokens - 1 - near, tokens - 1 + offsets.stop)
         lines = measures.mean_by_offset(score.matrix)[:, middle]
+        if panel is not axes[0]:
+            panel.sharey(axes[0])  # before its curves, which then widen the limits of all panels
+            panel.tick_params(labelleft=False)
         for head, line in enumerate(lines, 1):
             panel.plot(offsets, line, linewidth=1.2, label=f"head {head}")
         panel.axvline(0, color=INK, linewidth=0.5)
@@ -114,9 +117,6 @@ def draw_offset_curves(scores: Sequence[PositionScore]) -> Figure:
             panel.set_ylabel("score, nats")
             if len(lines) > 1:
                 panel.legend(fontsize=6, frameon=False, ncols=2)
-        else:
-            panel.sharey(axes[0])
-            panel.tick_params(labelleft=False)
     return figure
 
 

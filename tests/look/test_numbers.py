@@ -73,6 +73,14 @@ def test_heads_of_a_decoder_are_judged_by_the_past_alone():
     assert row["distance"] == pytest.approx(sum(range(16)) / 2 / 16)
 
 
+def test_no_curve_leaves_its_panel():
+    layers = [PositionScore("encoder", n, n * torch.randn(2, 8, 8)) for n in (1, 2)]
+    for panel in figures.draw_offset_curves(layers).axes:
+        bottom, top = panel.get_ylim()
+        curves = [line.get_ydata() for line in panel.lines[:2]]  # one a head
+        assert all(bottom <= min(line) and max(line) <= top for line in curves)
+
+
 def test_a_position_is_not_compared_with_itself():
     histogram = figures.draw_cosines(torch.eye(2)).axes[1]
     assert histogram.get_title() == "median 0.00"
