@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import yaml
 from huggingface_hub import ModelCardData
 
 from ...files import open_regular
@@ -40,6 +41,30 @@ The folder needs the package diet_fairseq {version} or newer, and no `trust_remo
 
 {license}
 """
+ORIGINAL_CARD = """---
+{data}
+---
+
+# {name}
+
+{architecture} with {parameters:,} parameters, trained with fairseq from a model that
+`diet-fairseq import hf` imported, and exported by `diet-fairseq export hf --original` {version}.
+
+```python
+from transformers import {architecture}, AutoTokenizer
+
+model = {architecture}.from_pretrained("{name}")
+tokenizer = AutoTokenizer.from_pretrained("{name}")
+```
+
+## Licence
+
+{license}
+"""
+#: lines at the top of an imported model's card that hold for the model after training, too
+KEPT_KEYS = ("language", "license", "license_name", "license_link")
+#: the card's name in a folder
+CARD_FILE = "README.md"
 #: number of bytes of a card that are read
 MAX_CARD = 100_000
 KEPT = "`{license}`, the licence of the model that this one was imported from."
@@ -83,19 +108,52 @@ def model_card(name: str, model: Any, loaded: Any) -> str:
     )
 
 
+def original_card(name: str, model: Any, folder: Path) -> str:
+    """The card of a model of a class of transformers, with lines of the imported model's card.
+
+    Args:
+        name: of the folder
+        model: in transformers
+        folder: that of the imported model's text files
+    """
+    try:
+        top = yaml.safe_load(read_top(folder).removeprefix("---\n"))
+    except yaml.YAMLError:
+        top = None
+    kept = {key: top[key] for key in KEPT_KEYS if key in top} if isinstance(top, dict) else {}
+    license = read_license(folder)
+    kind = "translation" if model.config.is_encoder_decoder else "fill-mask"
+    data = ModelCardData(
+        **kept | {"license": license}, library_name="transformers", pipeline_tag=kind
+    )
+    return ORIGINAL_CARD.format(
+        data=data.to_yaml(),
+        name=name,
+        architecture=model.config.architectures[0],
+        parameters=model.num_parameters(),
+        version=__version__,
+        license=(KEPT if license else UNKNOWN).format(license=license),
+    )
+
+
 def hub_code(language: str) -> str | None:
     """The Hub's code of a language such as de, deu_Latn or de_DE; None: it is not a code."""
     match = re.fullmatch(r"([a-z]{2,3})(?:[_-]\w+)?", language)
     return match[1] if match else None
 
 
-def read_license(folder: Path) -> str | None:
-    """The licence in the lines at the top of the folder's ``README.md``, if it has one."""
-    path = folder / "README.md"
+def read_top(folder: Path) -> str:
+    """The lines at the top of the folder's ``README.md``, or nothing."""
+    path = folder / CARD_FILE
     if not path.is_file():
-        return None
+        return ""
     with open_regular(path) as file:
         text = file.read(MAX_CARD).decode("utf-8", "replace")
-    top = text.split("\n---", 1)[0] if text.startswith("---\n") else ""
+    return text.split("\n---", 1)[0] if text.startswith("---\n") else ""
+
+
+def read_license(folder: Path) -> str | None:
+    """The licence in the lines at the top of the folder's ``README.md``, if it has one."""
+    top = read_top(folder)
     match = re.search(r"^license: *[\"']?(.*?)[\"']? *$", top, re.MULTILINE)
     return match[1] if match and re.fullmatch(LICENSE, match[1]) else None

@@ -34,6 +34,11 @@ def run(args: Namespace) -> None:
     refuse_existing(args.out)
     options = ModelOptions.from_args(args)
     loaded = load_transformer(resolve_model(args.checkpoint, options, translates=False))
+    if args.original:
+        from .to_original import export_original
+
+        export_original(loaded, args.out)
+        return
     if loaded.description.all_directions.marks != UNMARKED:
         raise UserError(
             f"{loaded.path} marks languages by tags, which tokenizers of exported folders don't "
