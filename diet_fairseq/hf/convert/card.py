@@ -8,6 +8,7 @@ import yaml
 from huggingface_hub import ModelCardData
 
 from ...files import open_regular
+from ...translate.directions import TARGET
 from ...translate.model_json import LICENSE
 from ...version import __version__
 
@@ -33,7 +34,7 @@ from transformers import {auto}, AutoTokenizer
 
 model = {auto}.from_pretrained("{name}")
 tokenizer = AutoTokenizer.from_pretrained("{name}")
-```
+{direction}```
 
 The folder needs the package diet_fairseq {version} or newer, and no `trust_remote_code`.
 
@@ -65,6 +66,10 @@ tokenizer = AutoTokenizer.from_pretrained("{name}")
 KEPT_KEYS = ("language", "license", "license_name", "license_link")
 #: the card's name in a folder
 CARD_FILE = "README.md"
+#: the lines that choose a direction; ``generate`` may need no options
+DIRECTION = """tokenizer.src_lang, tokenizer.tgt_lang = "{source}", "{target}"
+outputs = model.generate(**tokenizer("...", return_tensors="pt"){options})
+"""
 #: number of bytes of a card that are read
 MAX_CARD = 100_000
 KEPT = "`{license}`, the licence of the model that this one was imported from."
@@ -83,7 +88,9 @@ def model_card(name: str, model: Any, loaded: Any) -> str:
     """
     auto, task = KINDS[type(model).__name__]
     description = loaded.description
-    languages = [] if loaded.is_encoder else [*description.languages]
+    languages, directions = [], description.directions
+    if not loaded.is_encoder:
+        languages = [*directions.tags] if directions else [*description.languages]
     codes = [code for language in languages if (code := hub_code(language))]
     data = ModelCardData(
         language=list(dict.fromkeys(codes)) or None,
@@ -93,6 +100,8 @@ def model_card(name: str, model: Any, loaded: Any) -> str:
     )
     kind = "An encoder" if loaded.is_encoder else "A translation model"
     between = f" from {languages[0]} to {languages[1]}" if codes else ""
+    if directions:
+        between = f" of the languages {', '.join(languages)}"
     summary = (
         f"{kind}{between} with position scheme {model.config.position_scheme} and "
         f"{model.num_parameters():,} parameters, trained with fairseq and diet_fairseq."
@@ -103,9 +112,25 @@ def model_card(name: str, model: Any, loaded: Any) -> str:
         name=name,
         summary=summary,
         auto=auto,
+        direction=direction_lines(description) if directions else "",
         version=__version__,
         license=text.format(license=description.license),
     )
+
+
+def direction_lines(description: Any) -> str:
+    """The lines of the code that choose the default direction of a multilingual model."""
+    source, target = description.languages
+    marks = description.directions.marks
+    places = {
+        "forced_bos_token_id": TARGET in marks.target_prefix,
+        "decoder_start_token_id": marks.target_start == TARGET,
+        "eos_token_id": marks.target_end == TARGET,
+    }
+    options = "".join(f", {name}=tag" for name, is_tag in places.items() if is_tag)
+    lines = DIRECTION.format(source=source, target=target, options=options)
+    tag = f'tag = tokenizer.get_lang_id("{target}")\n'
+    return f"{tag}{lines}" if options else lines
 
 
 def original_card(name: str, model: Any, folder: Path) -> str:
