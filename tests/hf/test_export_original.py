@@ -163,7 +163,7 @@ def m2m_100_out(tmp_path_factory) -> Path:
         (lambda out: shutil.rmtree(out / "original"), "original is not there: copy it from the im"),
         (
             lambda out: edit(out / "original" / "config.json", model_type="t5"),
-            "is of the model type t5, but --original writes marian, m2m_100, mbart, xlm-rob",
+            "is of the model type t5, but --original writes marian, m2m_100, mbart, bart, xlm-rob",
         ),
         (
             lambda out: edit(out / "original" / "config.json", encoder_layers=1),

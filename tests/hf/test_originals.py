@@ -42,6 +42,8 @@ TRANSLATIONS = {
                                             "scale_embedding": False}),
     "nllb": (originals.nllb, {"activation_function": "gelu_new"}),
     "mbart": (originals.mbart, {}),
+    "bart": (originals.bart, {}),
+    "bart, scaled": (originals.bart, {"scale_embedding": True, "activation_function": "relu"}),
 }  # fmt: skip
 
 ENCODERS = {
@@ -78,10 +80,15 @@ def compare_translation(folder: Path, out: Path) -> None:
     known = loaded(out / "model.pt", out)
     source, target = known.task.source_dictionary, known.task.target_dictionary
 
+    numbers = {}
+    if (out / "encoder.json").exists():  # BART's
+        numbers = json.loads((out / "encoder.json").read_text())
+
     def indices(ids, dictionary, is_target):
         decoder = getattr(tokenizer, "target_encoder", None) if is_target else None
         names = {number: word for word, number in (decoder or tokenizer.get_vocab()).items()}
         words = [names.get(number) or tokenizer.convert_ids_to_tokens(number) for number in ids]
+        words = [str(numbers.get(word, word)) for word in words]
         return torch.tensor([dictionary.index(word) for word in words])
 
     our_sources = [indices(ids, source, False) for ids in sources]
@@ -160,9 +167,7 @@ def compare_encoder(folder: Path, out: Path) -> None:
 def test_roberta_s_text_is_that_of_fairseq_s_byte_level_bpe(tmp_path):
     folder = originals.roberta(tmp_path / "folder")
     take_back(folder, tmp_path / "out")
-    paths = {"gpt2_encoder_json": "encoder.json", "gpt2_vocab_bpe": "vocab.bpe"}
-    bpe = GPT2BPE(GPT2BPEConfig(**{name: str(tmp_path / "out" / file)
-                                   for name, file in paths.items()}))  # fmt: skip
+    bpe = gpt2_bpe(tmp_path / "out")
     words = loaded(tmp_path / "out" / "model.pt", tmp_path / "out").task.source_dictionary
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     for line in (*originals.TEXT, "Größe  und\t東京 !"):
@@ -291,6 +296,34 @@ def test_multilingual_translations_are_those_of_generate(build, tmp_path):
         different = [pair for pair in zip(ours, theirs, strict=True) if pair[0] != pair[1]]
         assert all(translation == "" for _, translation in different)  # ours has words
         assert len(different) < 5
+
+
+@pytest.mark.slow
+def test_bart_writes_the_numbers_of_generate_s_pieces(tmp_path):
+    folder = originals.bart(tmp_path / "folder", updates=500, d_model=32)
+    take_back(folder, tmp_path / "out")
+    bpe = gpt2_bpe(tmp_path / "out")
+    lines = [line for line, _ in originals.sentence_pairs(20, seed=7)]
+    translator = Translator(tmp_path / "out")
+    encoded = [bpe.encode(line) for line in lines]
+    ours = [bpe.decode(line) for line in translator.translate(encoded, beam=4, lenpen=0.0)]
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    theirs = []
+    for line in lines:
+        outputs = model.generate(
+            **tokenizer(line, return_tensors="pt"), num_beams=4, early_stopping=True,
+            max_length=38, length_penalty=0.0,
+        )  # fmt: skip
+        theirs.append(tokenizer.decode(outputs[0], skip_special_tokens=True))
+    assert len(set(theirs)) > 3
+    assert ours == theirs
+
+
+def gpt2_bpe(out: Path) -> GPT2BPE:
+    """fairseq's encoder of an imported model's texts."""
+    paths = {"gpt2_encoder_json": "encoder.json", "gpt2_vocab_bpe": "vocab.bpe"}
+    return GPT2BPE(GPT2BPEConfig(**{name: str(out / file) for name, file in paths.items()}))
 
 
 def generate(folder: Path, out: Path, lines: list[str]) -> list[str]:

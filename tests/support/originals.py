@@ -180,9 +180,18 @@ def xlm_roberta(folder: Path, **options: Any) -> Path:
     return save(randomize(transformers.XLMRobertaForMaskedLM(config)), tokenizer, folder)
 
 
-def roberta(folder: Path, **options: Any) -> Path:
-    """RoBERTa, with a byte-level BPE of the texts, two made-up words and ``<mask>``."""
+def bart(folder: Path, updates: int = 0, **options: Any) -> Path:
+    """BART, with RoBERTa's vocabulary, and ``<s>`` as its forced first token."""
     folder.mkdir()
+    tokenizer = byte_level(folder, transformers.BartTokenizer)
+    values: dict[str, Any] = SIZES | {"vocab_size": len(tokenizer)} | options
+    model = randomize(transformers.BartForConditionalGeneration(transformers.BartConfig(**values)))
+    model.generation_config.update(forced_bos_token_id=0)
+    return save(model, tokenizer, folder, updates)
+
+
+def byte_level(folder: Path, tokenizer_class: Any) -> Any:
+    """A tokenizer with a byte-level BPE of the texts, two made-up words and ``<mask>``."""
     bpe = tokenizers.ByteLevelBPETokenizer()
     bpe.train_from_iterator(TEXT * 5, 300, show_progress=False)
     bpe.save_model(str(folder))
@@ -191,10 +200,15 @@ def roberta(folder: Path, **options: Any) -> Path:
     words += ["madeupword0000", "madeupword0001", "<mask>"]
     vocabulary = {word: n for n, word in enumerate(words)}
     (folder / "vocab.json").write_text(json.dumps(vocabulary))
-    tokenizer_class: Any = transformers.RobertaTokenizer
     lines = (folder / "merges.txt").read_text().splitlines()[1:]
-    tokenizer = tokenizer_class(vocab=vocabulary, merges=[tuple(line.split()) for line in lines])
-    values: dict[str, Any] = ENCODER_SIZES | {"vocab_size": len(words), "type_vocab_size": 1}
+    return tokenizer_class(vocab=vocabulary, merges=[tuple(line.split()) for line in lines])
+
+
+def roberta(folder: Path, **options: Any) -> Path:
+    """RoBERTa."""
+    folder.mkdir()
+    tokenizer = byte_level(folder, transformers.RobertaTokenizer)
+    values: dict[str, Any] = ENCODER_SIZES | {"vocab_size": len(tokenizer), "type_vocab_size": 1}
     config = transformers.RobertaConfig(**values | options)
     return save(randomize(transformers.RobertaForMaskedLM(config)), tokenizer, folder)
 

@@ -38,7 +38,7 @@ from .translation import default_direction
 
 #: ``model_type`` -> the module with its `Family`
 FAMILIES = {name: name.replace("-", "_") for name in (
-    "marian", "m2m_100", "mbart", "xlm-roberta", "roberta", "bert"
+    "marian", "m2m_100", "mbart", "bart", "xlm-roberta", "roberta", "bert"
 )}  # fmt: skip
 #: the folder with the imported folder's `ORIGINAL_FILES`, which `to_original` reads
 ORIGINAL = "original"
