@@ -52,6 +52,8 @@ ENCODERS = {
     "bert": (originals.bert, {}),
     "bert, masked words alone": (originals.bert, {"head": "ForMaskedLM", "type_vocab_size": 3,
                                                   "hidden_act": "relu"}),
+    "electra": (originals.electra, {}),
+    "electra, wide": (originals.electra, {"embedding_size": 16, "layer_norm_eps": 1e-5}),
     "bert, untied": (originals.bert, {"tie_word_embeddings": False}),
 }  # fmt: skip
 
@@ -164,6 +166,33 @@ def compare_encoder(folder: Path, out: Path) -> None:
         )
 
 
+@torch.no_grad()
+def test_a_discriminator_of_electra_starts_one_with_other_positions(tmp_path, capsys):
+    folder = originals.electra(tmp_path / "folder", head="ForPreTraining")
+    take_back(folder, tmp_path / "out")
+    printed = capsys.readouterr().out
+    assert "left out: discriminator_predictions.dense.bias, " in printed
+    assert "so as transformers starts them: generator_lm_head.bias, " in printed
+    known = loaded(tmp_path / "out" / "model.pt", tmp_path / "out").model
+    reference = transformers.AutoModel.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    words = known.encoder.dictionary
+    inputs = tokenizer("the brown fox", "a dog", return_tensors="pt")
+    symbols = {"[CLS]": "<s>", "[SEP]": "</s>"}
+    names = tokenizer.convert_ids_to_tokens(inputs["input_ids"][0])
+    tokens = torch.tensor([[words.index(symbols.get(name, name)) for name in names]])
+    features = known(tokens, segments=inputs["token_type_ids"], features_only=True)[0]
+    expected = reference(**inputs).last_hidden_state
+    torch.testing.assert_close(features, expected, rtol=1e-5, atol=2e-5)
+    before, after = (
+        known.state_dict(),
+        swapped(tmp_path / "out", "bert_diet_rel")[1].state_dict(),
+    )
+    same = [name for name in before if name in after]
+    assert any("project_in" in name for name in same)
+    assert all(torch.equal(before[name], after[name]) for name in same)
+
+
 def test_roberta_s_text_is_that_of_fairseq_s_byte_level_bpe(tmp_path):
     folder = originals.roberta(tmp_path / "folder")
     take_back(folder, tmp_path / "out")
@@ -189,6 +218,7 @@ def test_an_encoder_s_case_is_kept(tmp_path):
         (originals.m2m_100, "transformer_diet_rel"),
         (originals.xlm_roberta, "roberta_rope"),
         (originals.bert, "bert_diet_rel"),
+        (originals.electra, "bert_rope"),
     ],
 )
 def test_an_imported_model_starts_one_with_other_positions(build, arch, tmp_path):

@@ -213,15 +213,30 @@ def roberta(folder: Path, **options: Any) -> Path:
     return save(randomize(transformers.RobertaForMaskedLM(config)), tokenizer, folder)
 
 
-def bert(folder: Path, head: str = "ForPreTraining", **options: Any) -> Path:
-    """BERT, with WordPiece's words in the published order: [PAD], unused ones, [UNK], [CLS]."""
+def electra(folder: Path, head: str = "ForMaskedLM", **options: Any) -> Path:
+    """ELECTRA, with BERT's vocabulary and narrower embeddings."""
     folder.mkdir()
+    tokenizer = word_pieces(folder)
+    values: dict[str, Any] = ENCODER_SIZES | {"embedding_size": 8, "vocab_size": len(tokenizer)}
+    model_class = getattr(transformers, f"Electra{head}")
+    model = randomize(model_class(transformers.ElectraConfig(**values | options)))
+    return save(model, tokenizer, folder)
+
+
+def bert(folder: Path, head: str = "ForPreTraining", **options: Any) -> Path:
+    """BERT."""
+    folder.mkdir()
+    tokenizer = word_pieces(folder)
+    values: dict[str, Any] = ENCODER_SIZES | {"vocab_size": len(tokenizer)} | options
+    model_class = getattr(transformers, f"Bert{head}")
+    return save(randomize(model_class(transformers.BertConfig(**values))), tokenizer, folder)
+
+
+def word_pieces(folder: Path) -> Any:
+    """A tokenizer with words in BERT's published order: [PAD], unused ones, [UNK], [CLS]."""
     words = dict.fromkeys(word for line in TEXT for word in (*line.split(), *line, "##e", "##s"))
     marks = ["[PAD]", "[unused0]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     vocabulary = {word: n for n, word in enumerate([*marks, *words])}
     (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in vocabulary))
     tokenizer_class: Any = transformers.BertTokenizer
-    tokenizer = tokenizer_class(vocab=vocabulary)
-    values: dict[str, Any] = ENCODER_SIZES | {"vocab_size": len(vocabulary)} | options
-    model_class = getattr(transformers, f"Bert{head}")
-    return save(randomize(model_class(transformers.BertConfig(**values))), tokenizer, folder)
+    return tokenizer_class(vocab=vocabulary)

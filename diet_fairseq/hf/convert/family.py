@@ -125,11 +125,13 @@ class Family:
         heads: a pattern of those that are then left out
         headless_class: the name of the class without them
         positions: the position scheme
+        untrained: a pattern of fairseq's parameters that the class lacks, and training leaves alone
     """
 
     model_class: ClassVar[str]
     headless_class: ClassVar[str]
     positions: ClassVar[str] = "learned"
+    untrained: ClassVar[str] = r"(?!)"
     allowed: ClassVar[dict[str, tuple[Any, ...]]] = {}
     names: ClassVar[dict[str, str | None]]
     optional: ClassVar[str] = r"(?!)"

@@ -38,7 +38,7 @@ from .translation import default_direction
 
 #: ``model_type`` -> the module with its `Family`
 FAMILIES = {name: name.replace("-", "_") for name in (
-    "marian", "m2m_100", "mbart", "bart", "xlm-roberta", "roberta", "bert"
+    "marian", "m2m_100", "mbart", "bart", "xlm-roberta", "roberta", "bert", "electra"
 )}  # fmt: skip
 #: the folder with the imported folder's `ORIGINAL_FILES`, which `to_original` reads
 ORIGINAL = "original"
@@ -87,7 +87,7 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> None:
     family = load_family(kind)
     tensors = read_tensors(folder, reads_bin=True)
     config = read_config(family, folder)
-    reference, missing_names = load_reference(family, folder, config, tensors)
+    reference, missing_names, unused_names = load_reference(family, folder, config, tensors)
     vocabularies = family.vocabularies(folder, config)
     for vocabulary in vocabularies:
         check_special(vocabulary, config, folder)
@@ -134,6 +134,8 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> None:
         write_encoder_text(family, folder, out)
     if new := [name for name in missing_names if name in tensors]:
         print(f"not in the folder, so as transformers starts them: {', '.join(new)}")
+    if unused_names:
+        print(f"left out: {', '.join(unused_names)}")
     print(f"{data / MODEL}: for fairseq, with --user-dir diet_fairseq and the data {data}")
     (out / ORIGINAL).mkdir()
     copy_files(folder, out / ORIGINAL)
@@ -183,11 +185,12 @@ def refuse_config(path: Path) -> AbstractContextManager[None]:
 
 def load_reference(
     family: Family, folder: Path, config: Any, tensors: Mapping[str, Tensor]
-) -> tuple[Any, list[str]]:
+) -> tuple[Any, list[str], list[str]]:
     """The model in transformers; no code of the folder is run.
 
     Returns:
-        model, and the names of optional parameters that ``tensors`` lacks
+        model, the names of optional parameters that ``tensors`` lacks, and the names of ``tensors``
+        that the model doesn't read
     """
     transformers.logging.disable_progress_bar()
     size = sum(tensor.nbytes for tensor in tensors.values())
@@ -202,7 +205,7 @@ def load_reference(
     missing_names = sorted(loading["missing_keys"])
     if required := [name for name in missing_names if not re.fullmatch(family.optional, name)]:
         raise UserError(f"{folder}'s weights lack {required[0]}: give a complete folder")
-    return reference.eval(), missing_names
+    return reference.eval(), missing_names, sorted(loading["unexpected_keys"])
 
 
 def check_special(vocabulary: Vocabulary, config: Any, folder: Path) -> None:

@@ -51,7 +51,7 @@ def export_original(loaded: Any, out: Path) -> None:
     vocabularies = family.vocabularies(folder, config)
     check_vocabularies(loaded, vocabularies, family)
     tensors = original_tensors(loaded, family, vocabularies, config, folder)
-    reference, missing_names = load_reference(family, folder, config, tensors)
+    reference, missing_names, _ = load_reference(family, folder, config, tensors)
     check_same(
         family, loaded.model, reference, vocabularies,
         f"{family.model_class} does not reproduce {loaded.path} (outputs differ by "
@@ -151,7 +151,7 @@ def original_tensors(
     state = {
         name: tensor
         for name, tensor in loaded.model.state_dict().items()
-        if not name.endswith(("version", "_float_tensor"))
+        if not (name.endswith(("version", "_float_tensor")) or re.fullmatch(family.untrained, name))
     }
     size = sum(tensor.nbytes for tensor in state.values())
     with refuse_config(folder / "config.json"), no_larger_than(size), torch.device("meta"):
