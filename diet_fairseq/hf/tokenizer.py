@@ -18,11 +18,13 @@ from tokenizers.pre_tokenizers import PreTokenizer
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
-from ..errors import UserError
-from ..files import open_text
+from ..errors import UserError, one_line
+from ..files import open_text, validate
 from ..text.subwords import SentencePiece
 from ..text.tokenizer import FAIRSEQ_MARKS, UNKNOWN, Tokenizer
 from ..text.whitespace import WHITE_SPACE
+from ..translate.directions import UNMARKED, Directions, name_some
+from ..translate.model_json import DirectionsJson
 
 FILES = {
     "vocab_file": "dict.txt",
@@ -43,6 +45,9 @@ class DietTokenizer(PreTrainedTokenizerFast):
     source's. Pieces that the dictionary lacks become ``<unk>``. Offsets are SentencePiece's;
     subword-nmt has none.
 
+    A multilingual model's tokenizer writes the tags of ``src_lang`` and ``tgt_lang``, which may be
+    set. Decoding without special tokens leaves tags out, too.
+
     Args:
         vocab_file: fairseq's source dictionary
         target_vocab_file: fairseq's target dictionary (default: the source's)
@@ -53,7 +58,8 @@ class DietTokenizer(PreTrainedTokenizerFast):
         segments: whether the model reads ``token_type_ids``
         moses: whether sacremoses splits words before subword-nmt, and joins them afterwards
         do_lower_case: whether the model was trained on lower-cased text alone
-        source_lang, target_lang: languages for sacremoses
+        source_lang, target_lang: languages for sacremoses and for the tags
+        directions: a multilingual model's directions, as in ``model.json``
     """
 
     vocab_files_names = FILES
@@ -73,6 +79,7 @@ class DietTokenizer(PreTrainedTokenizerFast):
         do_lower_case: bool = False,
         source_lang: str | None = None,
         target_lang: str | None = None,
+        directions: dict[str, Any] | None = None,
         mask_token: Any = None,
         **kwargs: Any,
     ) -> None:
@@ -85,6 +92,7 @@ class DietTokenizer(PreTrainedTokenizerFast):
         }
         self.begins, self.moses, self.do_lower_case = begins, moses, do_lower_case
         self.source_lang, self.target_lang = source_lang, target_lang
+        self.directions = directions
         self._build_backends()
         if isinstance(mask_token, str):
             mask_token = AddedToken(mask_token, lstrip=True, special=True)
@@ -99,6 +107,7 @@ class DietTokenizer(PreTrainedTokenizerFast):
             do_lower_case=do_lower_case,
             source_lang=source_lang,
             target_lang=target_lang,
+            directions=directions,
             mask_token=mask_token,
             **(kwargs | SPECIAL),
         )
@@ -112,21 +121,25 @@ class DietTokenizer(PreTrainedTokenizerFast):
             raise UserError("a tokenizer needs sentencepiece.model or codes: give one of them")
         source = self.files["vocab_file"]
         target = self.files["target_vocab_file"] or source
+        marks, known = UNMARKED, self.all_directions
+        if known:
+            check_languages(known, self.source_lang, self.target_lang)
+            marks = known.mark(str(self.source_lang), str(self.target_lang))
         self.backends: list[Any] = []
         target_model = self.files["target_sentencepiece_file"] or model
-        for path, subwords, language in (
-            (source, model, self.source_lang), (target, target_model, self.target_lang)
-        ):  # fmt: skip
-            text = Tokenizer(kind, Path(subwords), language or "en", self.moses, self.do_lower_case)
+        for path, subwords, language, before, after in (
+            (source, model, self.source_lang, marks.source_prefix, marks.source_end),
+            (target, target_model, self.target_lang, marks.target_prefix, (marks.target_end,)),
+        ):
+            text = Tokenizer(
+                kind, Path(subwords), language or "en", self.moses, self.do_lower_case,
+                known.all_tags if known else (),
+            )  # fmt: skip
             vocabulary = vocabulary_in(path)
             backend: Any = Backend(WordLevel(vocabulary, unk_token=UNKNOWN))
             backend.pre_tokenizer = PreTokenizer.custom(Segmentation(text, vocabulary))
-            start = "<s> " * self.begins
-            backend.post_processor = TemplateProcessing(
-                single=f"{start}$A </s>",
-                pair=f"{start}$A </s> $B:1 </s>:1",
-                special_tokens=[("<s>", 0), ("</s>", 2)],
-            )
+            before = ("<s>",) if self.begins else before
+            backend.post_processor = frame(before, after, vocabulary)
             self.backends.append(backend)
         self.target_text = text  # of the second side
         self._tokenizer = self.backends[0]
@@ -157,6 +170,56 @@ class DietTokenizer(PreTrainedTokenizerFast):
         self._build_backends()
         self._add_tokens(added_tokens)
 
+    @property
+    def all_directions(self) -> Directions | None:
+        """The directions of a multilingual model.
+
+        Raises:
+            UserError: ``directions`` is not valid
+        """
+        if self.directions is None:
+            return None
+        where = "tokenizer_config.json: directions."
+        return validate(self.directions, DirectionsJson, where, "export again").directions()
+
+    @property
+    def src_lang(self) -> str | None:
+        """The language of the source; it may be set to another one that the model has."""
+        return self.source_lang
+
+    @src_lang.setter
+    def src_lang(self, language: str) -> None:
+        self._set_languages(language, self.target_lang)
+
+    @property
+    def tgt_lang(self) -> str | None:
+        """The language of the target; it may be set to another one that the model has."""
+        return self.target_lang
+
+    @tgt_lang.setter
+    def tgt_lang(self, language: str) -> None:
+        self._set_languages(self.source_lang, language)
+
+    def _set_languages(self, source: str | None, target: str | None) -> None:
+        if known := self.all_directions:
+            check_languages(known, source, target)
+        state = self.__getstate__() | {"source_lang": source, "target_lang": target}
+        self.__setstate__(state)
+
+    def get_lang_id(self, language: str) -> int:
+        """The id of a language's tag in the target dictionary: ``forced_bos_token_id``.
+
+        Raises:
+            UserError: the language has no tag
+        """
+        tags = self.all_directions.tags if self.all_directions else {}
+        if language not in tags:
+            raise UserError(
+                f"the language must be one with a tag, {name_some(tags)}, but is "
+                f"{one_line(language)}"
+            )
+        return int(self.backends[1].token_to_id(tags[language]))
+
     def _add_tokens(self, new_tokens: list[Any], special_tokens: bool = False) -> int:
         name = "add_special_tokens" if special_tokens else "add_tokens"
         return max([getattr(backend, name)(new_tokens) for backend in self.backends])
@@ -174,11 +237,12 @@ class DietTokenizer(PreTrainedTokenizerFast):
         self._switch_to_input_mode()
         if isinstance(ids, int):
             return tokens or UNKNOWN
-        return [token or UNKNOWN for token in tokens]
+        special = self.target_text.tags if skip_special_tokens else ()
+        return [token or UNKNOWN for token in tokens if token not in special]
 
     def convert_tokens_to_string(self, tokens: list[str]) -> str:
-        """Plain text, with special tokens unchanged."""
-        special = set(self.all_special_tokens)
+        """Plain text, with special tokens and tags unchanged."""
+        special = {*self.all_special_tokens, *self.target_text.tags}
         return " ".join(
             " ".join(run) if is_special else self.target_text.decode(list(run))
             for is_special, run in groupby(tokens, key=special.__contains__)
@@ -270,10 +334,38 @@ class Segmentation:
                 continue
             if plain.startswith("  ", begin):  # of several spaces the last
                 begin = max(begin, end - len(piece))
-            piece = UNKNOWN if piece in FAIRSEQ_MARKS else piece
+            piece = UNKNOWN if piece in FAIRSEQ_MARKS | self.text.tags else piece
             begin = min(begin, len(places) - 1)
             pieces.append((piece, places[begin], places[max(begin, end - 1)] + 1))
         return pieces
+
+
+def check_languages(known: Directions, source: str | None, target: str | None) -> None:
+    """Refuse languages that a multilingual model lacks; any two of its languages are allowed."""
+    languages = {*known.tags, *(language for pair in known.pairs for language in pair)}
+    for name, language in (("src_lang", source), ("tgt_lang", target)):
+        if language not in languages:
+            raise UserError(
+                f"{name} must be one of the model's languages, {name_some(sorted(languages))}, but "
+                f"is {one_line(str(language))}"
+            )
+
+
+def frame(before: Sequence[str], after: Sequence[str], vocabulary: dict[str, int]) -> Any:
+    """The step of ``tokenizers`` that puts tokens around a text, and after a second text.
+
+    Raises:
+        UserError: the vocabulary lacks one
+    """
+    if missing := [token for token in (*before, *after) if token not in vocabulary]:
+        raise UserError(f"the dictionary lacks the tag {one_line(missing[0])}: export again")
+    special = [
+        {"id": name, "ids": [vocabulary[token] for token in tokens], "tokens": list(tokens)}
+        for name, tokens in (("before", before), ("after", after))
+        if tokens
+    ]
+    single = "before $A after" if before else "$A after"
+    return TemplateProcessing(single=single, pair=f"{single} $B:1 after:1", special_tokens=special)
 
 
 def vocabulary_in(path: str) -> dict[str, int]:

@@ -113,11 +113,7 @@ class ModelDescription:
         if self.license is None:
             del content["license"]
         if self.directions:
-            content["directions"] = {
-                "tags": dict(self.directions.tags),
-                "pairs": self.directions.pairs,
-                **vars(self.directions.marks),
-            }
+            content["directions"] = directions_json(self.directions)
         with atomic_file(self.folder / MODEL_JSON) as file:
             file.write(json.dumps(content, indent=1) + "\n")
 
@@ -159,7 +155,7 @@ class _Subwords(BaseModel, strict=True):
     target_model: FileName | None = None
 
 
-class _Directions(BaseModel, strict=True):
+class DirectionsJson(BaseModel, strict=True):
     """The fields of `Directions` and of its `Marks`."""
 
     tags: dict[Language, Token] = {}
@@ -173,6 +169,12 @@ class _Directions(BaseModel, strict=True):
     def directions(self) -> Directions:
         marks = Marks(**{name: getattr(self, name) for name in MARKS})
         return Directions(self.tags, self.pairs, marks)
+
+
+def directions_json(directions: Directions) -> dict[str, Any]:
+    """The content of `DirectionsJson`."""
+    pairs = [list(pair) for pair in directions.pairs]
+    return {"tags": dict(directions.tags), "pairs": pairs, **vars(directions.marks)}
 
 
 class _ModelJson(BaseModel, strict=True):
@@ -192,7 +194,7 @@ class _ModelJson(BaseModel, strict=True):
     penalty: Literal["fairseq", "tensor2tensor"] = "fairseq"
     max_source_length: Length | None = None
     max_target_length: Length | None = None
-    directions: _Directions | None = None
+    directions: DirectionsJson | None = None
     license: License | None = None
 
 

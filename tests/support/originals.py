@@ -180,9 +180,18 @@ def xlm_roberta(folder: Path, **options: Any) -> Path:
     return save(randomize(transformers.XLMRobertaForMaskedLM(config)), tokenizer, folder)
 
 
-def roberta(folder: Path, **options: Any) -> Path:
-    """RoBERTa, with a byte-level BPE of the texts, two made-up words and ``<mask>``."""
+def bart(folder: Path, updates: int = 0, **options: Any) -> Path:
+    """BART, with RoBERTa's vocabulary, and ``<s>`` as its forced first token."""
     folder.mkdir()
+    tokenizer = byte_level(folder, transformers.BartTokenizer)
+    values: dict[str, Any] = SIZES | {"vocab_size": len(tokenizer)} | options
+    model = randomize(transformers.BartForConditionalGeneration(transformers.BartConfig(**values)))
+    model.generation_config.update(forced_bos_token_id=0)
+    return save(model, tokenizer, folder, updates)
+
+
+def byte_level(folder: Path, tokenizer_class: Any) -> Any:
+    """A tokenizer with a byte-level BPE of the texts, two made-up words and ``<mask>``."""
     bpe = tokenizers.ByteLevelBPETokenizer()
     bpe.train_from_iterator(TEXT * 5, 300, show_progress=False)
     bpe.save_model(str(folder))
@@ -191,23 +200,43 @@ def roberta(folder: Path, **options: Any) -> Path:
     words += ["madeupword0000", "madeupword0001", "<mask>"]
     vocabulary = {word: n for n, word in enumerate(words)}
     (folder / "vocab.json").write_text(json.dumps(vocabulary))
-    tokenizer_class: Any = transformers.RobertaTokenizer
     lines = (folder / "merges.txt").read_text().splitlines()[1:]
-    tokenizer = tokenizer_class(vocab=vocabulary, merges=[tuple(line.split()) for line in lines])
-    values: dict[str, Any] = ENCODER_SIZES | {"vocab_size": len(words), "type_vocab_size": 1}
+    return tokenizer_class(vocab=vocabulary, merges=[tuple(line.split()) for line in lines])
+
+
+def roberta(folder: Path, **options: Any) -> Path:
+    """RoBERTa."""
+    folder.mkdir()
+    tokenizer = byte_level(folder, transformers.RobertaTokenizer)
+    values: dict[str, Any] = ENCODER_SIZES | {"vocab_size": len(tokenizer), "type_vocab_size": 1}
     config = transformers.RobertaConfig(**values | options)
     return save(randomize(transformers.RobertaForMaskedLM(config)), tokenizer, folder)
 
 
-def bert(folder: Path, head: str = "ForPreTraining", **options: Any) -> Path:
-    """BERT, with WordPiece's words in the published order: [PAD], unused ones, [UNK], [CLS]."""
+def electra(folder: Path, head: str = "ForMaskedLM", **options: Any) -> Path:
+    """ELECTRA, with BERT's vocabulary and narrower embeddings."""
     folder.mkdir()
+    tokenizer = word_pieces(folder)
+    values: dict[str, Any] = ENCODER_SIZES | {"embedding_size": 8, "vocab_size": len(tokenizer)}
+    model_class = getattr(transformers, f"Electra{head}")
+    model = randomize(model_class(transformers.ElectraConfig(**values | options)))
+    return save(model, tokenizer, folder)
+
+
+def bert(folder: Path, head: str = "ForPreTraining", **options: Any) -> Path:
+    """BERT."""
+    folder.mkdir()
+    tokenizer = word_pieces(folder)
+    values: dict[str, Any] = ENCODER_SIZES | {"vocab_size": len(tokenizer)} | options
+    model_class = getattr(transformers, f"Bert{head}")
+    return save(randomize(model_class(transformers.BertConfig(**values))), tokenizer, folder)
+
+
+def word_pieces(folder: Path) -> Any:
+    """A tokenizer with words in BERT's published order: [PAD], unused ones, [UNK], [CLS]."""
     words = dict.fromkeys(word for line in TEXT for word in (*line.split(), *line, "##e", "##s"))
     marks = ["[PAD]", "[unused0]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     vocabulary = {word: n for n, word in enumerate([*marks, *words])}
     (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in vocabulary))
     tokenizer_class: Any = transformers.BertTokenizer
-    tokenizer = tokenizer_class(vocab=vocabulary)
-    values: dict[str, Any] = ENCODER_SIZES | {"vocab_size": len(vocabulary)} | options
-    model_class = getattr(transformers, f"Bert{head}")
-    return save(randomize(model_class(transformers.BertConfig(**values))), tokenizer, folder)
+    return tokenizer_class(vocab=vocabulary)

@@ -148,18 +148,6 @@ def test_a_checkpoint_of_2020_is_loaded_without_warnings_of_hydra(m2m100):
     ] == []
 
 
-def test_an_export_to_transformers_needs_a_model_without_tags(m2m100, tmp_path):
-    pytest.importorskip("transformers")
-    words = ["export", "hf", str(m2m100.checkpoint), str(tmp_path / "hf")]
-    with pytest.raises(UserError) as error:
-        main([*words, *flags(m2m100, ("en", "de"))])
-    assert str(error.value) == (
-        f"{m2m100.checkpoint} marks languages by tags, which tokenizers of exported folders don't "
-        "write: use `diet-fairseq export ctranslate2`"
-    )
-    assert not (tmp_path / "hf").exists()
-
-
 def test_a_tag_in_the_text_is_an_unknown_word(m2m100):
     translator = Translator(
         m2m100.checkpoint, data=m2m100.folder, subwords="none", source_lang="en", target_lang="de"

@@ -20,6 +20,7 @@ class Bert(MaskedLM):
     """Segments at the input, a pooler, and classes of next sentences in the other order."""
 
     model_class = "BertForPreTraining"
+    headless_class = "BertForMaskedLM"
     allowed: ClassVar = MaskedLM.allowed | {
         "hidden_act": ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "tanh"),
     }
@@ -42,11 +43,12 @@ class Bert(MaskedLM):
     def convert(
         self, tensors: Mapping[str, Tensor], vocabularies: list[Vocabulary], config: Any
     ) -> dict[str, Tensor]:
-        state = super().convert(tensors, vocabularies, config)
-        for name in ("nsp_head.weight", "nsp_head.bias"):
-            if name in state:
-                state[name] = state[name].flip(0)
-        return state
+        return flip_classes(super().convert(tensors, vocabularies, config))
+
+    def restore(
+        self, state: Mapping[str, Tensor], vocabularies: list[Vocabulary], config: Any
+    ) -> dict[str, Tensor]:
+        return flip_classes(super().restore(state, vocabularies, config))
 
     def write_text(self, folder: Path, out: Path) -> None:
         """Write the file of ``--bpe bert --bpe-vocab-file``."""
@@ -56,6 +58,12 @@ class Bert(MaskedLM):
     def outputs(self, out: Any) -> Tensor:
         logits: Tensor = out.prediction_logits
         return logits
+
+
+def flip_classes(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The state with the two classes of next sentences in the other order."""
+    names = {"nsp_head.weight", "nsp_head.bias"} & state.keys()
+    return state | {name: state[name].flip(0) for name in names}
 
 
 def read_words(folder: Path) -> dict[str, int]:

@@ -4,9 +4,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+import yaml
 from huggingface_hub import ModelCardData
 
 from ...files import open_regular
+from ...translate.directions import TARGET
 from ...translate.model_json import LICENSE
 from ...version import __version__
 
@@ -32,13 +34,41 @@ from transformers import {auto}, AutoTokenizer
 
 model = {auto}.from_pretrained("{name}")
 tokenizer = AutoTokenizer.from_pretrained("{name}")
-```
+{direction}```
 
 The folder needs the package diet_fairseq {version} or newer, and no `trust_remote_code`.
 
 ## Licence
 
 {license}
+"""
+ORIGINAL_CARD = """---
+{data}
+---
+
+# {name}
+
+{architecture} with {parameters:,} parameters, trained with fairseq from a model that
+`diet-fairseq import hf` imported, and exported by `diet-fairseq export hf --original` {version}.
+
+```python
+from transformers import {architecture}, AutoTokenizer
+
+model = {architecture}.from_pretrained("{name}")
+tokenizer = AutoTokenizer.from_pretrained("{name}")
+```
+
+## Licence
+
+{license}
+"""
+#: lines at the top of an imported model's card that hold for the model after training, too
+KEPT_KEYS = ("language", "license", "license_name", "license_link")
+#: the card's name in a folder
+CARD_FILE = "README.md"
+#: the lines that choose a direction; ``generate`` may need no options
+DIRECTION = """tokenizer.src_lang, tokenizer.tgt_lang = "{source}", "{target}"
+outputs = model.generate(**tokenizer("...", return_tensors="pt"){options})
 """
 #: number of bytes of a card that are read
 MAX_CARD = 100_000
@@ -58,7 +88,9 @@ def model_card(name: str, model: Any, loaded: Any) -> str:
     """
     auto, task = KINDS[type(model).__name__]
     description = loaded.description
-    languages = [] if loaded.is_encoder else [*description.languages]
+    languages, directions = [], description.directions
+    if not loaded.is_encoder:
+        languages = [*directions.tags] if directions else [*description.languages]
     codes = [code for language in languages if (code := hub_code(language))]
     data = ModelCardData(
         language=list(dict.fromkeys(codes)) or None,
@@ -68,6 +100,8 @@ def model_card(name: str, model: Any, loaded: Any) -> str:
     )
     kind = "An encoder" if loaded.is_encoder else "A translation model"
     between = f" from {languages[0]} to {languages[1]}" if codes else ""
+    if directions:
+        between = f" of the languages {', '.join(languages)}"
     summary = (
         f"{kind}{between} with position scheme {model.config.position_scheme} and "
         f"{model.num_parameters():,} parameters, trained with fairseq and diet_fairseq."
@@ -78,8 +112,52 @@ def model_card(name: str, model: Any, loaded: Any) -> str:
         name=name,
         summary=summary,
         auto=auto,
+        direction=direction_lines(description) if directions else "",
         version=__version__,
         license=text.format(license=description.license),
+    )
+
+
+def direction_lines(description: Any) -> str:
+    """The lines of the code that choose the default direction of a multilingual model."""
+    source, target = description.languages
+    marks = description.directions.marks
+    places = {
+        "forced_bos_token_id": TARGET in marks.target_prefix,
+        "decoder_start_token_id": marks.target_start == TARGET,
+        "eos_token_id": marks.target_end == TARGET,
+    }
+    options = "".join(f", {name}=tag" for name, is_tag in places.items() if is_tag)
+    lines = DIRECTION.format(source=source, target=target, options=options)
+    tag = f'tag = tokenizer.get_lang_id("{target}")\n'
+    return f"{tag}{lines}" if options else lines
+
+
+def original_card(name: str, model: Any, folder: Path) -> str:
+    """The card of a model of a class of transformers, with lines of the imported model's card.
+
+    Args:
+        name: of the folder
+        model: in transformers
+        folder: that of the imported model's text files
+    """
+    try:
+        top = yaml.safe_load(read_top(folder).removeprefix("---\n"))
+    except yaml.YAMLError:
+        top = None
+    kept = {key: top[key] for key in KEPT_KEYS if key in top} if isinstance(top, dict) else {}
+    license = read_license(folder)
+    kind = "translation" if model.config.is_encoder_decoder else "fill-mask"
+    data = ModelCardData(
+        **kept | {"license": license}, library_name="transformers", pipeline_tag=kind
+    )
+    return ORIGINAL_CARD.format(
+        data=data.to_yaml(),
+        name=name,
+        architecture=model.config.architectures[0],
+        parameters=model.num_parameters(),
+        version=__version__,
+        license=(KEPT if license else UNKNOWN).format(license=license),
     )
 
 
@@ -89,13 +167,18 @@ def hub_code(language: str) -> str | None:
     return match[1] if match else None
 
 
-def read_license(folder: Path) -> str | None:
-    """The licence in the lines at the top of the folder's ``README.md``, if it has one."""
-    path = folder / "README.md"
+def read_top(folder: Path) -> str:
+    """The lines at the top of the folder's ``README.md``, or nothing."""
+    path = folder / CARD_FILE
     if not path.is_file():
-        return None
+        return ""
     with open_regular(path) as file:
         text = file.read(MAX_CARD).decode("utf-8", "replace")
-    top = text.split("\n---", 1)[0] if text.startswith("---\n") else ""
+    return text.split("\n---", 1)[0] if text.startswith("---\n") else ""
+
+
+def read_license(folder: Path) -> str | None:
+    """The licence in the lines at the top of the folder's ``README.md``, if it has one."""
+    top = read_top(folder)
     match = re.search(r"^license: *[\"']?(.*?)[\"']? *$", top, re.MULTILINE)
     return match[1] if match and re.fullmatch(LICENSE, match[1]) else None

@@ -105,6 +105,13 @@ class Vocabulary(NamedTuple):
         rows[ids < 0] = missing
         return rows
 
+    def original_rows(self, tensor: Tensor) -> Tensor:
+        """(V', ..) in fairseq's order -> (V, ..) in that of transformers."""
+        ids = torch.tensor(self.ids)
+        rows = tensor.new_zeros(max(self.ids) + 1, *tensor.shape[1:])
+        rows[ids[ids >= 0]] = tensor[ids >= 0]
+        return rows
+
 
 class Family:
     """A class of transformers, as a subclass describes it.
@@ -116,9 +123,15 @@ class Family:
             counts, and None leaves a parameter out
         optional: a pattern of the parameters that a folder may lack
         heads: a pattern of those that are then left out
+        headless_class: the name of the class without them
+        positions: the position scheme
+        untrained: a pattern of fairseq's parameters that the class lacks, and training leaves alone
     """
 
     model_class: ClassVar[str]
+    headless_class: ClassVar[str]
+    positions: ClassVar[str] = "learned"
+    untrained: ClassVar[str] = r"(?!)"
     allowed: ClassVar[dict[str, tuple[Any, ...]]] = {}
     names: ClassVar[dict[str, str | None]]
     optional: ClassVar[str] = r"(?!)"
@@ -152,6 +165,12 @@ class Family:
         """The parameters of fairseq's model from those in transformers."""
         raise NotImplementedError
 
+    def restore(
+        self, state: Mapping[str, Tensor], vocabularies: list[Vocabulary], config: Any
+    ) -> dict[str, Tensor]:
+        """The inverse of `convert`, but for the names, which stay fairseq's."""
+        raise NotImplementedError
+
     def difference(
         self, model: Any, reference: Any, vocabularies: list[Vocabulary]
     ) -> tuple[float, float]:
@@ -162,8 +181,8 @@ class Family:
         """
         raise NotImplementedError
 
-    def renamed(self, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-        """The tensors with fairseq's names."""
+    def renamed(self, tensors: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        """The tensors, or other values, with fairseq's names."""
         for name, tensor in tensors.items():
             for pattern, new in self.names.items():
                 if match := re.fullmatch(pattern, name):

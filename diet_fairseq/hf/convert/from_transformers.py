@@ -24,7 +24,7 @@ from ...files import (
     refuse_existing,
 )
 from ...translate.model_files import TEXT_OPTIONS_JSON, TextOptions
-from ...translate.model_json import MODEL_JSON, Language, read_model_json
+from ...translate.model_json import MODEL_JSON, DirectionsJson, Language, read_model_json
 from ..configuration import DietEncoderConfig, DietTransformerConfig
 from ..tokenizer import FILES
 from .card import read_license
@@ -50,6 +50,7 @@ class TokenizerConfig(BaseModel, strict=True):
     source_lang: Language | None = None
     target_lang: Language | None = None
     do_lower_case: bool | None = None
+    directions: DirectionsJson | None = None
     added_tokens_decoder: dict[str, NewToken] = {}
 
 
@@ -121,7 +122,8 @@ def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], 
         args.source_lang = texts.source_lang or "source"
         args.target_lang = texts.target_lang or "target"
     new_tokens = {number: token.content for number, token in texts.added_tokens_decoder.items()}
-    source, target = write_dictionaries(folder, out, config, args, new_tokens)
+    names = dictionary_names(folder, args, texts)
+    source, target = write_dictionaries(folder, out, config, names, new_tokens)
     args = complete(args, data, "translation" if config.is_encoder_decoder else "masked_lm")
     task: Any = SimpleNamespace(
         source_dictionary=source, target_dictionary=target, max_positions=lambda: None
@@ -158,12 +160,23 @@ def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], 
     return missing_names, unused_names
 
 
+def dictionary_names(folder: Path, args: Namespace, texts: TokenizerConfig) -> list[str]:
+    """The names of the dictionaries that fairseq's tasks read."""
+    if not hasattr(args, "source_lang"):
+        return ["dict.txt"]
+    if texts.directions is None:
+        return [f"dict.{language}.txt" for language in (args.source_lang, args.target_lang)]
+    is_pair = (folder / FILES["target_vocab_file"]).is_file()
+    return ["dict.SRC.txt", "dict.TGT.txt"] if is_pair else ["dict.txt"]  # of all languages
+
+
 def write_dictionaries(
-    folder: Path, out: Path, config: Any, args: Namespace, new_tokens: dict[str, str]
+    folder: Path, out: Path, config: Any, names: list[str], new_tokens: dict[str, str]
 ) -> list[Dictionary]:
     """Write the dictionaries where fairseq's tasks look for them, and the subword model.
 
     Args:
+        names: of the files that are written
         new_tokens: tokens by their ids, for a vocabulary that has grown in transformers
 
     Returns:
@@ -177,9 +190,6 @@ def write_dictionaries(
     for file in subwords:
         if file.is_file():
             shutil.copyfile(file, out / file.name)
-    names = ["dict.txt"]
-    if config.is_encoder_decoder:
-        names = [f"dict.{language}.txt" for language in (args.source_lang, args.target_lang)]
     sizes = (getattr(config, "source_vocab_size", None) or config.vocab_size, config.vocab_size)
     dictionaries = []
     for name, file, size in zip_longest(names, files, sizes):

@@ -16,6 +16,7 @@ class M2M100(Translation):
     """fairseq's own model of `translation_multi_simple_epoch`, with its sinusoids."""
 
     model_class = "M2M100ForConditionalGeneration"
+    positions = "sinusoidal"
     options: ClassVar = {
         "arch": "transformer_sinusoidal",
         "encoder_normalize_before": True,

@@ -64,10 +64,26 @@ class Marian(Translation):
             unused = state[name].new_zeros(2, config.d_model)  # up to the padding's row
             state[name] = torch.cat([unused, state[name]])
         embeddings = tensors["model.decoder.embed_tokens.weight"]
-        start = embeddings[config.decoder_start_token_id] - embeddings[config.eos_token_id]
-        scale = config.d_model**0.5 if config.scale_embedding else 1.0
-        state["decoder.embed_positions.weight"][2] += scale * start
+        state["decoder.embed_positions.weight"][2] += start_difference(embeddings, config)
         return state
+
+    def restore(
+        self, state: Mapping[str, Tensor], vocabularies: list[Vocabulary], config: Any
+    ) -> dict[str, Tensor]:
+        state = super().restore(state, vocabularies, config)
+        for side in ("encoder", "decoder"):
+            name = f"{side}.embed_positions.weight"
+            state[name] = state[name][2:].clone()
+        embeddings = state["decoder.embed_tokens.weight"]
+        state["decoder.embed_positions.weight"][0] -= start_difference(embeddings, config)
+        return state
+
+
+def start_difference(embeddings: Tensor, config: Any) -> Tensor:
+    """(d,): what makes the input ``</s>`` of the decoder into Marian's start token."""
+    start = embeddings[config.decoder_start_token_id] - embeddings[config.eos_token_id]
+    scale: float = config.d_model**0.5 if config.scale_embedding else 1.0
+    return scale * start
 
 
 FAMILY = Marian()

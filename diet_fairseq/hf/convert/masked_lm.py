@@ -81,8 +81,18 @@ class MaskedLM(Family):
         for name in (f"{BODY}embed_tokens.weight", f"{HEAD}weight", f"{HEAD}bias"):
             state[name] = vocabularies[0].rows(state[name])
         table = state[f"{BODY}embed_positions.weight"][self.first_row :]
-        unused = table.new_zeros(2, config.hidden_size)  # up to the padding's row
+        unused = table.new_zeros(2, table.size(1))  # up to the padding's row
         state[f"{BODY}embed_positions.weight"] = torch.cat([unused, table])
+        return state
+
+    def restore(
+        self, state: Mapping[str, Tensor], vocabularies: list[Vocabulary], config: Any
+    ) -> dict[str, Tensor]:
+        state = dict(state)
+        for name in (f"{BODY}embed_tokens.weight", f"{HEAD}weight", f"{HEAD}bias"):
+            state[name] = vocabularies[0].original_rows(state[name])
+        table = state[f"{BODY}embed_positions.weight"]
+        state[f"{BODY}embed_positions.weight"] = table[2 - self.first_row :]
         return state
 
     def write_text(self, folder: Path, out: Path) -> None:

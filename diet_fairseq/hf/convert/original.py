@@ -1,7 +1,10 @@
 """``diet-fairseq import hf`` of folders of transformers' own classes, which `Family` describes."""
 
 import re
+import shutil
 from argparse import Namespace
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,20 +20,34 @@ from torch import Tensor, nn
 from ...checkpoints.configuration import no_larger_than
 from ...checkpoints.plain import reason
 from ...errors import UserError, as_user_error
-from ...files import MAX_JSON_BYTES, read_json, read_json_object
+from ...files import (
+    MAX_JSON_BYTES,
+    MAX_VOCABULARY_BYTES,
+    check_regular,
+    read_json,
+    read_json_object,
+)
 from ...translate.directions import Directions
 from ...translate.model_files import TEXT_OPTIONS_JSON, TextOptions
 from ...translate.model_json import ModelDescription, read_model_json
 from ..configuration import LARGEST_SIZES
-from .card import read_license
+from .card import CARD_FILE, read_license
 from .checkpoint import MODEL, complete, read_tensors, write_checkpoint
-from .family import ADVICE, MASK, Family, Vocabulary, read_texts
+from .family import ADVICE, MASK, PIECES, Family, Vocabulary, read_texts
 from .translation import default_direction
 
 #: ``model_type`` -> the module with its `Family`
 FAMILIES = {name: name.replace("-", "_") for name in (
-    "marian", "m2m_100", "mbart", "xlm-roberta", "roberta", "bert"
+    "marian", "m2m_100", "mbart", "bart", "xlm-roberta", "roberta", "bert", "electra"
 )}  # fmt: skip
+#: the folder with the imported folder's `ORIGINAL_FILES`, which `to_original` reads
+ORIGINAL = "original"
+ORIGINAL_FILES = (
+    "config.json", "generation_config.json", CARD_FILE,
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+    "vocab.json", "target_vocab.json", "vocab.txt", "merges.txt",
+    "source.spm", "target.spm", PIECES,
+)  # fmt: skip
 #: the file with fairseq-train's options, but for ``--arch``
 OPTIONS = "options.txt"
 #: parts of the names of sizes -> largest values
@@ -67,8 +84,10 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> None:
     Raises:
         UserError: fairseq's model can't compute what the folder's model computes
     """
-    family: Any = import_module(f".{FAMILIES[kind]}", __package__).FAMILY
-    config, reference, missing_names = load_reference(family, folder)
+    family = load_family(kind)
+    tensors = read_tensors(folder, reads_bin=True)
+    config = read_config(family, folder)
+    reference, missing_names, unused_names = load_reference(family, folder, config, tensors)
     vocabularies = family.vocabularies(folder, config)
     for vocabulary in vocabularies:
         check_special(vocabulary, config, folder)
@@ -102,7 +121,12 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> None:
     model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task).eval()
     state = family.convert(tensors, vocabularies, config)
     load_parameters(model, state, folder)
-    check_same(family, model, reference, vocabularies)
+    check_same(
+        family, model, reference, vocabularies,
+        f"fairseq's model does not reproduce {family.model_class} (outputs differ by "
+        "{difference:.2g}): the folder uses an option that fairseq's model lacks; nothing was "
+        "written",
+    )  # fmt: skip
     write_checkpoint(out / MODEL, args, model.state_dict())
     if translates:
         write_model_json(family, folder, out, args, directions)
@@ -110,7 +134,11 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> None:
         write_encoder_text(family, folder, out)
     if new := [name for name in missing_names if name in tensors]:
         print(f"not in the folder, so as transformers starts them: {', '.join(new)}")
+    if unused_names:
+        print(f"left out: {', '.join(unused_names)}")
     print(f"{data / MODEL}: for fairseq, with --user-dir diet_fairseq and the data {data}")
+    (out / ORIGINAL).mkdir()
+    copy_files(folder, out / ORIGINAL)
     arch = options.pop("arch")
     (out / OPTIONS).write_text(flags(options) + "\n", encoding="utf-8")
     print(
@@ -118,35 +146,66 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> None:
     )
 
 
-def load_reference(family: Family, folder: Path) -> tuple[Any, Any, list[str]]:
-    """The folder's configuration and its model in transformers; no code of the folder is run.
+def load_family(kind: str) -> Any:
+    """The `Family` of a key of `FAMILIES`."""
+    return import_module(f".{FAMILIES[kind]}", __package__).FAMILY
 
-    Returns:
-        configuration, model, and the names of optional parameters that the folder lacks
+
+def copy_files(folder: Path, out: Path) -> None:
+    """Copy the `ORIGINAL_FILES` that the folder has."""
+    for name in ORIGINAL_FILES:
+        if (folder / name).exists():
+            check_regular(folder / name, MAX_VOCABULARY_BYTES)
+            shutil.copyfile(folder / name, out / name)
+
+
+def read_config(family: Family, folder: Path) -> Any:
+    """The folder's configuration.
+
+    Raises:
+        UserError: it is not valid, or fairseq's model can't have it
     """
     path = folder / "config.json"
     values = read_json(path, advice=ADVICE)
     family.check(values)
     check_sizes(values, path)
-    model_class: Any = getattr(transformers, family.model_class)
-    tensors = read_tensors(folder, reads_bin=True)
+    with refuse_config(path):
+        return model_class(family).config_class(**values)
+
+
+def model_class(family: Family) -> Any:
+    """The class of transformers."""
+    return getattr(transformers, family.model_class)
+
+
+def refuse_config(path: Path) -> AbstractContextManager[None]:
+    """Report errors of transformers that a configuration causes."""
+    return as_user_error(lambda error: f"{path} describes no model ({reason(error)}): {ADVICE}")
+
+
+def load_reference(
+    family: Family, folder: Path, config: Any, tensors: Mapping[str, Tensor]
+) -> tuple[Any, list[str], list[str]]:
+    """The model in transformers; no code of the folder is run.
+
+    Returns:
+        model, the names of optional parameters that ``tensors`` lacks, and the names of ``tensors``
+        that the model doesn't read
+    """
     transformers.logging.disable_progress_bar()
-    with (
-        as_user_error(lambda error: f"{path} describes no model ({reason(error)}): {ADVICE}"),
-        no_larger_than(sum(tensor.nbytes for tensor in tensors.values())),
-    ):
-        config = model_class.config_class(**values)
-        reference, loading = model_class.from_pretrained(
+    size = sum(tensor.nbytes for tensor in tensors.values())
+    with refuse_config(folder / "config.json"), no_larger_than(size):
+        reference, loading = model_class(family).from_pretrained(
             None,
             config=config,
-            state_dict=tensors,
+            state_dict=dict(tensors),
             dtype=torch.float32,
             output_loading_info=True,
         )
     missing_names = sorted(loading["missing_keys"])
     if required := [name for name in missing_names if not re.fullmatch(family.optional, name)]:
         raise UserError(f"{folder}'s weights lack {required[0]}: give a complete folder")
-    return config, reference.eval(), missing_names
+    return reference.eval(), missing_names, sorted(loading["unexpected_keys"])
 
 
 def check_special(vocabulary: Vocabulary, config: Any, folder: Path) -> None:
@@ -189,19 +248,20 @@ def load_parameters(model: nn.Module, state: dict[str, Tensor], folder: Path) ->
         nn.Module.load_state_dict(model, state, strict=False)
 
 
-def check_same(family: Family, model: Any, reference: Any, vocabularies: list[Vocabulary]) -> None:
+def check_same(
+    family: Family, model: Any, reference: Any, vocabularies: list[Vocabulary], message: str
+) -> None:
     """Refuse a model whose outputs differ from those in transformers.
+
+    Args:
+        message: the error, with ``{difference}``
 
     Raises:
         UserError: they differ by more than `TOLERANCE`
     """
     difference, largest = family.difference(model, reference, vocabularies)
     if not difference <= TOLERANCE * max(1.0, largest):
-        raise UserError(
-            f"fairseq's model does not reproduce {family.model_class} (outputs differ by "
-            f"{difference:.2g}): the folder uses an option that fairseq's model lacks; nothing was "
-            "written"
-        )
+        raise UserError(message.format(difference=difference))
 
 
 def write_model_json(

@@ -32,19 +32,28 @@ class Roberta(XLMRoberta):
     model_class = "RobertaForMaskedLM"
 
     def vocabularies(self, folder: Path, config: Any) -> list[Vocabulary]:
-        path = folder / "vocab.json"
-        tokens = read_tokens(path) if path.exists() else read_pieces(folder)
-        numbers = gpt2_numbers(read_merges(folder))
-        symbols = {str(numbers.get(token, token)): n for token, n in tokens.items()}
-        return [Vocabulary.from_tokens(symbols, config.vocab_size, {MASK: MASK})]
+        return [gpt2_vocabulary(folder, config.vocab_size)]
 
     def write_text(self, folder: Path, out: Path) -> None:
-        """Write the two files of ``--bpe gpt2``."""
-        merges = read_merges(folder)
-        (out / "encoder.json").write_text(json.dumps(gpt2_numbers(merges)), encoding="utf-8")
-        (out / "vocab.bpe").write_text(
-            "".join(f"{line}\n" for line in ["#version: 0.2", *merges]), encoding="utf-8"
-        )
+        write_gpt2(folder, out)
+
+
+def gpt2_vocabulary(folder: Path, size: int) -> Vocabulary:
+    """The vocabulary of a folder with a byte-level BPE, with GPT-2's numbers for its pieces."""
+    path = folder / "vocab.json"
+    tokens = read_tokens(path) if path.exists() else read_pieces(folder)
+    numbers = gpt2_numbers(read_merges(folder))
+    symbols = {str(numbers.get(token, token)): n for token, n in tokens.items()}
+    return Vocabulary.from_tokens(symbols, size, {MASK: MASK})
+
+
+def write_gpt2(folder: Path, out: Path) -> None:
+    """Write the two files of ``--bpe gpt2``."""
+    merges = read_merges(folder)
+    (out / "encoder.json").write_text(json.dumps(gpt2_numbers(merges)), encoding="utf-8")
+    (out / "vocab.bpe").write_text(
+        "".join(f"{line}\n" for line in ["#version: 0.2", *merges]), encoding="utf-8"
+    )
 
 
 def read_merges(folder: Path) -> list[str]:

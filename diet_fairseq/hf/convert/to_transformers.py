@@ -11,9 +11,9 @@ from transformers import GenerationConfig
 
 from ...errors import UserError
 from ...files import atomic_folder, refuse_existing
-from ...translate.directions import UNMARKED
 from ...translate.loading import LoadedModel, load_transformer
 from ...translate.model_files import ModelOptions, dictionary_paths, resolve_model
+from ...translate.model_json import directions_json
 from ..encoders import (
     DietEncoderModel,
     DietForMaskedLM,
@@ -34,13 +34,16 @@ def run(args: Namespace) -> None:
     refuse_existing(args.out)
     options = ModelOptions.from_args(args)
     loaded = load_transformer(resolve_model(args.checkpoint, options, translates=False))
-    if loaded.description.all_directions.marks != UNMARKED:
-        raise UserError(
-            f"{loaded.path} marks languages by tags, which tokenizers of exported folders don't "
-            "write: use `diet-fairseq export ctranslate2`"
-        )
+    if args.original:
+        from .to_original import export_original
+
+        export_original(loaded, args.out)
+        return
     converted = convert(loaded.model, head_of(loaded.model, loaded.task))
     model = converted.model
+    marks = {} if loaded.is_encoder else generation_marks(loaded)
+    if marks:
+        model.config.decoder_start_token_id = marks["decoder_start_token_id"]
     with atomic_folder(args.out) as new:
         if len(loaded.labels) == model.config.num_labels > 1:
             model.config.id2label = dict(enumerate(loaded.labels))
@@ -53,7 +56,7 @@ def run(args: Namespace) -> None:
         card = model_card(args.out.name, model, loaded)
         (new / "README.md").write_text(card, encoding="utf-8")
         if not loaded.is_encoder:
-            generation_config(model).save_pretrained(new)
+            generation_config(model, **marks).save_pretrained(new)
             loaded.write_model_json("transformers", new)
     print(f"{args.out}: {type(model).__name__}, {model.num_parameters():,} parameters")
 
@@ -65,24 +68,50 @@ def head_of(model: Any, task: Any) -> str | None:
     return name if name in heads else next(iter(heads), None)
 
 
-def generation_config(model: Any) -> Any:
+def generation_marks(loaded: LoadedModel) -> dict[str, int]:
+    """The options of ``generate`` that mark the default direction.
+
+    Raises:
+        UserError: ``generate`` can't write the marks
+    """
+    description, target = loaded.description, loaded.task.target_dictionary
+    marks = description.all_directions.mark(*description.languages)
+    options = {
+        "decoder_start_token_id": target.index(marks.target_start),
+        "eos_token_id": target.index(marks.target_end),
+    }
+    if len(marks.target_prefix) > 1:
+        raise UserError(
+            f"{loaded.path} begins translations with {' '.join(marks.target_prefix)}, but generate "
+            "forces one token: use `diet-fairseq export ctranslate2`"
+        )
+    for token in marks.target_prefix:
+        options["forced_bos_token_id"] = target.index(token)
+    return options
+
+
+def generation_config(model: Any, **changes: Any) -> Any:
     """The defaults of fairseq-generate as transformers' ``GenerationConfig``.
 
     The beam is 5. Outputs have 1 to 200 words, or as many as the decoder has positions, without
     padding.
+
+    Args:
+        changes: options with other values
     """
     config = model.config
-    return GenerationConfig(
-        bos_token_id=config.bos_token_id,
-        eos_token_id=config.eos_token_id,
-        pad_token_id=config.pad_token_id,
-        decoder_start_token_id=config.decoder_start_token_id,
-        num_beams=5,
-        early_stopping=True,
-        max_new_tokens=min(201, model.get_decoder().limit.positions),
-        min_new_tokens=1,
-        suppress_tokens=[config.pad_token_id],
-    )
+    options = {
+        "bos_token_id": config.bos_token_id,
+        "eos_token_id": config.eos_token_id,
+        "pad_token_id": config.pad_token_id,
+        "decoder_start_token_id": config.decoder_start_token_id,
+        "num_beams": 5,
+        "early_stopping": True,
+        "max_new_tokens": min(201, model.get_decoder().limit.positions),
+        "min_new_tokens": 1,
+        "suppress_tokens": [config.pad_token_id],
+    }
+    return GenerationConfig(**options | changes)
 
 
 def write_tokenizer(folder: Path, loaded: LoadedModel, config: Any) -> None:
@@ -95,6 +124,12 @@ def write_tokenizer(folder: Path, loaded: LoadedModel, config: Any) -> None:
             target.save(str(folder / FILES["target_vocab_file"]))
         return
     files = [str(file) for file in dictionary_paths(description)]
+    directions = description.directions
+    if directions:  # whose tags the task may have added to its dictionaries
+        files = [str(folder / FILES[name]) for name in ("vocab_file", "target_vocab_file")]
+        source.save(files[0])
+        if target != source:
+            target.save(files[1])
     kind = "sentencepiece_file" if description.subwords == "sentencepiece" else "codes_file"
     tokenizer_class: Any = DietEncoderTokenizer if loaded.is_encoder else DietTokenizer
     tokenizer = tokenizer_class(
@@ -108,6 +143,7 @@ def write_tokenizer(folder: Path, loaded: LoadedModel, config: Any) -> None:
         do_lower_case=description.lower,
         source_lang=description.languages[0],
         target_lang=description.languages[1],
+        directions=directions and directions_json(directions),
         mask_token="<mask>" if "<mask>" in source.indices else None,
         model_max_length=config.max_source_positions,
         segments=bool(getattr(config, "type_vocab_size", 0)),

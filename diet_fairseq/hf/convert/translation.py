@@ -82,6 +82,20 @@ class Translation(Family):
             state["decoder.output_projection.bias"] = bias  # which fairseq's model refuses
         return state
 
+    def restore(
+        self, state: Mapping[str, Tensor], vocabularies: list[Vocabulary], config: Any
+    ) -> dict[str, Tensor]:
+        source, target = vocabularies[0], vocabularies[-1]
+        state = dict(state)
+        for name in ("decoder.embed_tokens.weight", "decoder.output_projection.weight"):
+            state[name] = target.original_rows(state[name])
+        name = "encoder.embed_tokens.weight"
+        state[name] = source.original_rows(state[name])
+        name = "decoder.output_projection.bias"
+        if name in state:
+            state[name] = target.original_rows(state[name])[None]
+        return state
+
     def marks(self, texts: Texts) -> Marks:
         """The places of the languages' tags."""
         return TAGGED

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from ...files import MAX_VOCABULARY_BYTES, check_regular
@@ -31,6 +32,13 @@ class XLMRoberta(MaskedLM):
         kind = state.pop(f"{BODY}embed_segments.weight")[0]  # (d,)
         state[f"{BODY}embed_positions.weight"][2:] += kind
         return state
+
+    def restore(
+        self, state: Mapping[str, Tensor], vocabularies: list[Vocabulary], config: Any
+    ) -> dict[str, Tensor]:
+        state = super().restore(state, vocabularies, config)
+        kind = torch.zeros(config.type_vocab_size, config.hidden_size)  # is in the positions
+        return state | {f"{BODY}embed_segments.weight": kind}
 
     def write_text(self, folder: Path, out: Path) -> None:
         check_regular(folder / PIECES, MAX_VOCABULARY_BYTES)

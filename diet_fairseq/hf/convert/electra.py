@@ -1,0 +1,51 @@
+"""ELECTRA: ``ElectraForMaskedLM``, and the encoder of ``ElectraForPreTraining``."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from .bert import Bert
+from .family import Vocabulary
+from .masked_lm import BODY, HEAD, MaskedLM
+
+
+class Electra(Bert):
+    """BERT with narrower embeddings, without a pooler; the generator has the language-model head.
+
+    A discriminator gets a new head, because diet_electra's own has a generator beside it.
+    """
+
+    model_class = "ElectraForMaskedLM"
+    allowed: ClassVar = MaskedLM.allowed
+    names: ClassVar = MaskedLM.names | {
+        r"electra\.embeddings_project\.(.*)": rf"{BODY}project_in.\1",
+        r"generator_predictions\.dense\.(.*)": rf"{HEAD}dense.\1",
+        r"generator_predictions\.LayerNorm\.(.*)": rf"{HEAD}layer_norm.\1",
+        r"generator_lm_head\.(.*)": rf"{HEAD}\1",
+    }
+    optional = r"generator_.*"
+    heads = r"(?!)"
+    untrained = r"pooler\..*"
+
+    def arguments(self, config: Any, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+        options = super().arguments(config, tensors)
+        if config.embedding_size != config.hidden_size:
+            options["embedding_size"] = config.embedding_size
+        return options
+
+    def convert(
+        self, tensors: Mapping[str, Tensor], vocabularies: list[Vocabulary], config: Any
+    ) -> dict[str, Tensor]:
+        state = super().convert(tensors, vocabularies, config)
+        width, draw = config.hidden_size, torch.Generator().manual_seed(1)
+        pooler = torch.randn(width, width, generator=draw) * config.initializer_range
+        return state | {"pooler.weight": pooler, "pooler.bias": torch.zeros(width)}
+
+    def outputs(self, out: Any) -> Tensor:
+        logits: Tensor = out.logits
+        return logits
+
+
+FAMILY = Electra()

@@ -1,0 +1,179 @@
+"""``diet-fairseq export hf --original``: export to the class of transformers that was imported.
+
+`original` keeps the imported folder's configuration and text files in the folder `ORIGINAL`. The
+parameters get their names by the table that the import reads, and their values by `restore`.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save
+from torch import Tensor
+
+from ...checkpoints.configuration import no_larger_than
+from ...checkpoints.plain import shown
+from ...errors import UserError, one_line
+from ...files import atomic_folder, read_json
+from ...transformer.stack import Stack
+from .card import CARD_FILE, original_card
+from .configuration import stock_positions
+from .family import ADVICE, Family, Vocabulary
+from .original import (
+    FAMILIES,
+    ORIGINAL,
+    check_same,
+    copy_files,
+    load_family,
+    load_reference,
+    model_class,
+    read_config,
+    refuse_config,
+)
+
+WITHOUT = "leave out --original, which exports the model with the classes of diet_fairseq"
+
+
+def export_original(loaded: Any, out: Path) -> None:
+    """Write a folder that transformers loads without diet_fairseq.
+
+    Args:
+        loaded: the `LoadedModel`
+
+    Raises:
+        UserError: the model was not imported, or has since changed in what the class can't express
+    """
+    folder = find_original(loaded)
+    family = read_family(folder)
+    check_positions(loaded, family)
+    config = read_config(family, folder)
+    vocabularies = family.vocabularies(folder, config)
+    check_vocabularies(loaded, vocabularies, family)
+    tensors = original_tensors(loaded, family, vocabularies, config, folder)
+    reference, missing_names, _ = load_reference(family, folder, config, tensors)
+    check_same(
+        family, loaded.model, reference, vocabularies,
+        f"{family.model_class} does not reproduce {loaded.path} (outputs differ by "
+        f"{{difference:.2g}}): the checkpoint has an option that {family.model_class} lacks; "
+        f"{WITHOUT}",
+    )  # fmt: skip
+    heads = [name for name in missing_names if re.fullmatch(family.heads, name)]
+    unsaved = {*heads, *reference.all_tied_weights_keys}
+    weights = {
+        name: tensor.contiguous()
+        for name, tensor in reference.state_dict().items()
+        if name not in unsaved
+    }
+    reference.config.architectures = [family.headless_class if heads else family.model_class]
+    with atomic_folder(out) as new:
+        if reference.can_generate():
+            reference.generation_config.save_pretrained(new)
+        copy_files(folder, new)  # the folder's own defaults of generation, if it has a file
+        reference.config.save_pretrained(new)
+        (new / "model.safetensors").write_bytes(save(weights, metadata={"format": "pt"}))
+        card = original_card(out.name, reference, folder)
+        (new / CARD_FILE).write_text(card, encoding="utf-8")
+    print(
+        f"{out}: {reference.config.architectures[0]}, {reference.num_parameters():,} parameters, "
+        "which transformers loads without diet_fairseq"
+    )
+
+
+def find_original(loaded: Any) -> Path:
+    """The folder `ORIGINAL` beside the checkpoint or in the folder of its dictionaries."""
+    description = loaded.description
+    folders = [loaded.path.parent, description.folder, description.data or description.folder]
+    for folder in folders:
+        if (folder / ORIGINAL).is_dir():
+            return Path(folder / ORIGINAL)
+    raise UserError(
+        f"--original needs the folder {ORIGINAL} of `diet-fairseq import hf`, but "
+        f"{folders[0] / ORIGINAL} is not there: copy it from the imported model, or {WITHOUT}"
+    )
+
+
+def read_family(folder: Path) -> Any:
+    """The `Family` of the ``model_type`` in the folder's configuration."""
+    path = folder / "config.json"
+    values = read_json(path, advice=ADVICE)
+    kind = str(values.get("model_type") if isinstance(values, dict) else None)
+    if kind not in FAMILIES:
+        raise UserError(
+            f"{path} is of the model type {shown(kind)}, but --original writes "
+            f"{', '.join(FAMILIES)}: {WITHOUT}"
+        )
+    return load_family(kind)
+
+
+def check_positions(loaded: Any, family: Family) -> None:
+    """Refuse a model with another position scheme than the class."""
+    stacks = loaded.stacks.values()
+    for name, stack in loaded.stacks.items():
+        if isinstance(stack, Stack):
+            scheme = stack.stack_config.positions.position_scheme
+        else:
+            scheme = stock_positions(*stacks).position_scheme
+        if scheme != family.positions:
+            raise UserError(
+                f"{loaded.path} has the position scheme {scheme} in its {name}, but "
+                f"{family.model_class} has {family.positions} positions: {WITHOUT}"
+            )
+
+
+def check_vocabularies(loaded: Any, vocabularies: list[Vocabulary], family: Family) -> None:
+    """Refuse dictionaries that differ from the imported vocabularies."""
+    task = loaded.task
+    dictionaries = [task.source_dictionary, task.target_dictionary or task.source_dictionary]
+    ours = (vocabularies[0], vocabularies[-1])
+    for dictionary, vocabulary in zip(dictionaries, ours, strict=True):
+        symbols = [*dictionary.symbols, None], [*vocabulary.symbols, None]
+        for number, (symbol, other) in enumerate(zip(*symbols, strict=False)):
+            if symbol != other:
+                names = [
+                    "no symbol" if name is None else repr(one_line(name))
+                    for name in (symbol, other)
+                ]
+                raise UserError(
+                    f"the dictionary of {loaded.path} has {names[0]} at index {number}, but the "
+                    f"imported {family.model_class} has {names[1]}: {WITHOUT}"
+                )
+
+
+def original_tensors(
+    loaded: Any, family: Family, vocabularies: list[Vocabulary], config: Any, folder: Path
+) -> dict[str, Tensor]:
+    """The parameters with their names and values in transformers.
+
+    Raises:
+        UserError: the class lacks a parameter, or has it in another shape
+    """
+    state = {
+        name: tensor
+        for name, tensor in loaded.model.state_dict().items()
+        if not (name.endswith(("version", "_float_tensor")) or re.fullmatch(family.untrained, name))
+    }
+    size = sum(tensor.nbytes for tensor in state.values())
+    with refuse_config(folder / "config.json"), no_larger_than(size), torch.device("meta"):
+        model = model_class(family)(config)
+    places, ties = model.state_dict(), model.all_tied_weights_keys
+    names = dict(family.renamed({name: name for name in places}))
+    if unknown := [name for name in state if name not in names]:
+        raise UserError(
+            f"{loaded.path} has the parameter {unknown[0]}, which {family.model_class} lacks: "
+            f"{WITHOUT}"
+        )
+    tensors = {
+        names[name]: tensor
+        for name, tensor in family.restore(state, vocabularies, config).items()
+        if name in names
+    }
+    read = {*names.values(), *ties, *ties.values()}
+    unread = {name: torch.zeros(place.shape) for name, place in places.items() if name not in read}
+    for name, tensor in tensors.items():
+        if tensor.shape != places[name].shape:
+            raise UserError(
+                f"{loaded.path} has {name} of shape {tuple(tensor.shape)}, but the imported "
+                f"{family.model_class} has {tuple(places[name].shape)}: {WITHOUT}"
+            )
+    return tensors | unread
