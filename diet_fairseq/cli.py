@@ -165,7 +165,8 @@ class Parser(ArgumentParser):
             subparser.add_argument(
                 "--user-dir",
                 metavar="DIR",
-                help="package to import first, as in fairseq: position schemes of your own",
+                help="Python package to import first, as in fairseq, with your own position "
+                "schemes",
             )
             subparser.set_defaults(run=command.run)
         self.subparsers = action.choices

@@ -35,43 +35,44 @@ logger = logging.getLogger(__name__)
 
 #: options that no scheme declares
 GENERAL_OPTIONS = (
-    Option("position_scheme", str, "the position scheme (default: that of --arch)"),
+    Option("position_scheme", str, "position scheme (default: the scheme in the name of --arch)"),
     Option(
         "position_sharing",
         str,
-        "parameters that are not shared, shared by the heads of a layer, or by all layers",
+        "sharing of position parameters: none, among the heads of a layer (head), or among layers "
+        "(layer) (default: by scheme)",
         choices=("none", "head", "layer"),
     ),
     Option(
         "position_input",
         str,
-        "positions added to the input as well, with any scheme",
+        "position embeddings at the input, in addition to the scheme (default: by scheme)",
         choices=("none", "sinusoidal", "learned"),
     ),
     Option(
         "position_cross_attention",
         bool,
-        "alibi, diet_abs, tupe_a, tupe_r: add a term of its own to cross-attention",
+        "alibi, diet_abs, tupe_a, tupe_r: add a separate position term to cross-attention",
         default=False,
     ),
     Option(
         "position_sampling",
         str,
-        "positions in training: 0, 1, ... (none), from a random one on (shifted), or random ones "
-        "in their order (randomised) (default: none)",
+        "positions in training: 0, 1, ... (none), consecutive from a random start (shifted), or "
+        "random and increasing (randomised) (default: none)",
         choices=("none", "shifted", "randomised"),
     ),
     Option(
         "position_sampling_length",
         int,
-        "number of positions that --position-sampling draws from (default: all that the model has)",
+        "number of positions that --position-sampling draws from (default: all positions)",
         check=at_least(1),
     ),
     Option(
         "position_temperature",
         float,
-        "at inference: number that the logits of attention are divided by; below 1 for inputs that "
-        "are longer than those of training (default: 1)",
+        "softmax temperature of attention at inference; below 1 sharpens attention on inputs "
+        "longer than in training (default: 1)",
         check=check_positive,
     ),
     Option(
@@ -83,21 +84,23 @@ GENERAL_OPTIONS = (
     Option(
         "projection_sharing",
         str,
-        "linear schemes: matrices for the keys and for the values of every layer (none), one for "
-        "both (key-value), or one for all layers (layer) (default: none)",
+        "linear schemes: separate matrices for keys and values in every layer (none), one matrix "
+        "for both (key-value), or one matrix for all layers (layer) (default: none)",
         choices=("none", "key-value", "layer"),
     ),
     Option(
         "segment_scheme",
         str,
-        "segments are ignored, an embedding at the input, or a score in every head",
+        "segments: ignored (none), embedded at the input (input), or scored in every head "
+        "(per-head) (default: per-head for diet_rel and diet_abs, otherwise input)",
         choices=("none", "input", "per-head"),
     ),
     Option("num_segments", int, "number of segments (default: 2)", check=at_least(1)),
     Option(
         "attention_backend",
         str,
-        "how attention is computed; auto: the fastest, by figures of CPUs, an H100 and an H200",
+        "implementation of attention; auto chooses by timings on CPUs, an H100 and an H200 "
+        "(default: auto)",
         default="auto",
         choices=("auto", *BACKENDS),
     ),
@@ -125,8 +128,8 @@ def position_options() -> dict[str, Option]:
         is_new = option.name.startswith("position_") and option.name not in general
         if not is_new or options.setdefault(option.name, option) != option:
             raise TypeError(
-                f"the option {option.name!r} of a scheme must begin with position_, and nothing "
-                "else may declare it differently: rename it"
+                f"the scheme option {option.name!r} must begin with position_ and must not differ "
+                "from another option of this name: rename it"
             )
     scheme = replace(general["position_scheme"], choices=tuple(SCHEMES))
     return options | general | {"position_scheme": scheme}
@@ -268,7 +271,7 @@ class PositionConfig:
             if length > keys.positions:
                 raise UserError(
                     f"--projection-length must be at most {keys.flag} ({keys.positions}), but is "
-                    f"{length}"
+                    f"{length}: lower it"
                 )
             keys = Limit(length, "--projection-length")
         return AttentionShape(
@@ -334,19 +337,20 @@ class PositionConfig:
             if not self._has_option(option.name):
                 raise UserError(
                     f"{option.flag}{'' if value is True else f' {value}'} is not an option of the "
-                    f"position scheme {self.position_scheme}: leave it out, or take one of "
+                    f"position scheme {self.position_scheme}: leave it out, or use one of "
                     f"{', '.join(schemes_with(option.name))}"
                 )
             need, has_effect = NEEDS.get(option.name, ("", lambda _: True))
             if not has_effect(self):
                 raise UserError(
-                    f"{option.flag} {value} has no effect without {need}: leave it out, or add that"
+                    f"{option.flag} {value} has no effect without {need}: leave it out, or add "
+                    f"{need}"
                 )
         if self.segment_scheme == "per-head" and self.scheme.compressed:
             raise UserError(
                 "--segment-scheme per-head can't be combined with the position scheme "
-                f"{self.position_scheme}: each of its compressed keys is a mixture of tokens of "
-                "all segments; take input or none"
+                f"{self.position_scheme}: its compressed keys mix tokens of all segments; use "
+                "input or none"
             )
 
     def _has_option(self, name: str) -> bool:
@@ -366,7 +370,7 @@ class PositionConfig:
             fit = [name for name in BACKENDS if scheme.kinds <= BACKENDS[name].serves]
             raise UserError(
                 f"--attention-backend {self.attention_backend} can't compute the position scheme "
-                f"{self.position_scheme}, which has {' and '.join(sorted(lacking))}: take "
+                f"{self.position_scheme}, which has {' and '.join(sorted(lacking))}: use "
                 f"{', '.join(('auto', *fit))}"
             )
 
@@ -400,7 +404,7 @@ def current_backend(name: str) -> str:
     """The backend of this name; auto for a name of an earlier version."""
     if name not in RETIRED_BACKENDS:
         return name
-    logger.info(f"--attention-backend {name} is no longer there: auto is taken")
+    logger.info(f"--attention-backend {name} no longer exists: using auto")
     return "auto"
 
 
@@ -456,5 +460,5 @@ def import_user_dir(folder: Path) -> None:
     module = import_module(folder.name)
     if Path(module.__file__ or "").parent != folder:
         raise UserError(
-            f"{folder} has the name of another module, {module.__file__}: rename the folder"
+            f"{folder} has the same name as the module {module.__file__}: rename the folder"
         )

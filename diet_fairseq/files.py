@@ -74,7 +74,7 @@ def refuse_existing(folder: Path) -> None:
         UserError: a file or folder is there
     """
     if os.path.lexists(folder):
-        raise UserError(f"{folder} exists: remove it, or give another folder")
+        raise UserError(f"{folder} already exists: remove it, or give another folder")
 
 
 @contextmanager
@@ -132,8 +132,8 @@ def check_regular(
         raise UserError(f"{name} is {kind}: {advice}")
     if max_bytes is not None and status.st_size > max_bytes:
         raise UserError(
-            f"{name} is too large: it has {status.st_size:,} bytes, and may have {max_bytes:,}; "
-            f"{advice}"
+            f"{name} is too large: it must have at most {max_bytes:,} bytes, but has "
+            f"{status.st_size:,}; {advice}"
         )
 
 
@@ -176,7 +176,7 @@ def read_bytes(path: Path, max_bytes: int, advice: str = ADVICE) -> bytes:
         except OSError as error:
             raise _read_error(path, error, advice) from error
     if len(content) > max_bytes:
-        raise UserError(f"{path} is too large: it may have {max_bytes:,} bytes; {advice}")
+        raise UserError(f"{path} is too large: it must have at most {max_bytes:,} bytes; {advice}")
     return content
 
 

@@ -67,7 +67,9 @@ def check_shapes(name: str, heads: int = HEADS) -> None:
             _check_shape(score.dense(layout), 3, heads, tq, tk)
         q, k = torch.randn(3, HEADS, tq, width), torch.randn(3, HEADS, tk, width)
         for x, turned in zip((q, k), scheme.transform(q, k, layout), strict=True):
-            assert turned.shape == x.shape, f"transform gives {tuple(turned.shape)}"
+            assert turned.shape == x.shape, (
+                f"transform must keep the shape {tuple(x.shape)}, but returns {tuple(turned.shape)}"
+            )
         rows_of = scheme.query_rows(layout, project), scheme.key_rows(layout, project)
         for rows in (*rows_of, scheme.value_rows(layout)):
             if rows is not None:
@@ -79,7 +81,7 @@ def check_shapes(name: str, heads: int = HEADS) -> None:
 
 def _check_shape(x: Tensor, *shape: int) -> None:
     fits = [n in (1, most) for n, most in zip(x.shape, shape, strict=True)]
-    assert all(fits), f"a shape is {tuple(x.shape)}, but must be {shape}, or 1 for any of these"
+    assert all(fits), f"a shape must be {shape}, or 1 in any dimension, but is {tuple(x.shape)}"
 
 
 @torch.no_grad()
@@ -249,4 +251,4 @@ def _gradients(model: nn.Module, logits: Tensor) -> dict[str, Tensor]:
 
 def _check_same(a: Tensor, b: Tensor, about: str = "", tolerance: float = 1e-5) -> None:
     difference = float((a - b).detach().abs().max() / b.detach().abs().max().clamp(min=1))
-    assert difference <= tolerance, f"{about}outputs lie {difference:.1g} apart"
+    assert difference <= tolerance, f"{about}outputs differ by {difference:.1g}"

@@ -85,12 +85,12 @@ def _check_text(place: str, text: str) -> None:
     # "$\\{" for "${", too
     expressions = list(_expressions(text))
     if any("$" in string and "{" in string for string, _ in expressions):
-        raise Refused(f"{where}, which asks to look something up")
+        raise Refused(f"{where}, which is an interpolation that reads other values")
     option = place.removesuffix("._name").rpartition(".")[2]
     if option in _REGISTERED and text not in (registry := REGISTRIES[option]["registry"]):
         raise Refused(
-            f"its {option} is {quoted(text)}, which fairseq doesn't have: take one of "
-            f"{', '.join(sorted(registry))}, or give the --user-dir that has it"
+            f"its {option} is {quoted(text)}, which fairseq doesn't have: use one of "
+            f"{', '.join(sorted(registry))}, or give the --user-dir that registers it"
         )
     if option in (*REGISTRIES, "task", "arch") and not _NAME.fullmatch(text):
         raise Refused(f"{where}, which is not a name")  # Hydra would look for a file of this name

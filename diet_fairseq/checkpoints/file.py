@@ -40,8 +40,8 @@ def report_faults(path: Any) -> Iterator[None]:
         raise
     except FileNotFoundError as error:
         raise UserError(
-            f"there is no file {shown(str(error.filename or error))}, which {path} needs: give by "
-            "--data the folder that fairseq-preprocess wrote for it"
+            f"{path} needs {shown(str(error.filename or error))}, which does not exist: give "
+            "--data, the folder that fairseq-preprocess wrote for this checkpoint"
         ) from error
     except Exception as error:
         if _is_out_of_memory(error):

@@ -267,7 +267,7 @@ def build_scalar(recorded: RecordedScalar) -> np.int64 | np.float64:
         raise ValueError("a number without a type or value")
     numbers = _read_numbers(*recorded.args)
     if numbers.size != 1:
-        raise ValueError(f"{numbers.size:,} numbers in the place of one")
+        raise ValueError(f"{numbers.size:,} numbers where one is expected")
     return numbers[0]
 
 
@@ -285,7 +285,7 @@ def _read_numbers(dtype: Any, raw: Any) -> np.ndarray:
     if state[1] != "<":
         raise ValueError(f"numbers in the byte order {state[1][:20]!r}")
     if type(raw) is not bytes:
-        raise ValueError("numbers that are not made of bytes")
+        raise ValueError("numbers that are not stored as bytes")
     if len(raw) % 8:
-        raise ValueError("numbers that are cut off")
+        raise ValueError("truncated numbers")
     return np.frombuffer(raw, f"<{code}")

@@ -66,7 +66,7 @@ def plain(state: Any, other_types: tuple[type, ...] = (), most_bytes: float = ma
             return value, 1
         if kind not in allowed:
             name = kind.__name__.removeprefix("Recorded")
-            raise _refused(path, f"is of the type {name}, which no checkpoint needs there")
+            raise _refused(path, f"is of the type {name}, which checkpoints don't have there")
         if kind in _VALUES or kind is torch.dtype:
             return value, 1
         place = id(value), id(allowed)

@@ -21,7 +21,8 @@ class ElectraConfig(FairseqDataclass):
     """Options of the criterion."""
 
     discriminator_weight: float = field(
-        default=50.0, metadata={"help": "weight of the discriminator's loss beside the generator's"}
+        default=50.0,
+        metadata={"help": "weight of the discriminator's loss; the generator's loss has weight 1"},
     )
 
 

@@ -123,7 +123,7 @@ class DietStack(Stack, DietPreTrainedModel):
             ValueError: there are tokens (B, T) and embeddings (B, T, d), or neither
         """
         if tokens is not None and embeddings is not None:
-            raise ValueError("input_ids and inputs_embeds are two inputs: give one of them")
+            raise ValueError("input_ids and inputs_embeds are both given: give only one of them")
         if attention_mask is not None:
             return attention_mask == 0
         if tokens is not None:

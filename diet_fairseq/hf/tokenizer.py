@@ -109,7 +109,9 @@ class DietTokenizer(PreTrainedTokenizerFast):
         if model is None:
             kind, model = "subword_nmt", self.files["codes_file"]
         if model is None:
-            raise UserError("a tokenizer needs sentencepiece.model or codes: give one of them")
+            raise UserError(
+                "a tokenizer needs the file sentencepiece.model or codes: give one of them"
+            )
         source = self.files["vocab_file"]
         target = self.files["target_vocab_file"] or source
         self.backends: list[Any] = []

@@ -63,7 +63,9 @@ class DietDecoder(DietStack, Decoder):
         if encoder_hidden_states is None:
             raise ValueError("a decoder of an encoder-decoder model needs encoder_hidden_states")
         if cache is not None and past_key_values is not None:
-            raise ValueError("cache and past_key_values are two names of one cache: give one")
+            raise ValueError(
+                "cache and past_key_values are two names of the same cache: give only one"
+            )
         cache = past_key_values if cache is None else cache
         if use_cache and cache is None:
             cache = EncoderDecoderCache(DynamicCache(), DynamicCache())

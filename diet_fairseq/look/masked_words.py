@@ -42,7 +42,7 @@ def measure_masked_words(
     stream = read_ids(model, text, tokens, line_ends=True)
     if len(stream) < lengths[-1] - 1:
         raise UserError(
-            f"{text} has {len(stream):,} subwords, which is less than one window of "
+            f"{text} has {len(stream):,} subwords, fewer than one window of "
             f"{lengths[-1]:,}: give a longer text, or smaller --lengths"
         )
     is_masked = draw_mask(stream, words.eos())

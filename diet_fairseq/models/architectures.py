@@ -77,7 +77,7 @@ def set_architecture(family: Family, scheme: str, suffix: str, args: Namespace) 
         advice = f"{family.name}_{given}{suffix}" if family.has(given) else encoders
         raise UserError(
             f"--position-scheme {given} contradicts --arch {arch}, whose scheme is {scheme}: leave "
-            f"it out, or take --arch {advice}"
+            f"it out, or use --arch {advice}"
         )
     args.position_scheme = scheme
     set_defaults(args, family.defaults(SCHEMES[scheme]))

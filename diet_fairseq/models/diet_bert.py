@@ -39,7 +39,9 @@ class DietBertModel(DietRobertaModel):
     def add_args(cls, parser: ArgumentParser) -> None:
         super().add_args(parser)
         parser.add_argument(
-            "--nsp", action="store_true", help="predict whether the second segment follows"
+            "--nsp",
+            action="store_true",
+            help="predict whether the second segment follows the first",
         )
 
     def __init__(self, args: Namespace, encoder: nn.Module) -> None:
@@ -71,7 +73,7 @@ class DietBertModel(DietRobertaModel):
         self.rename_tupe(state_dict, prefix)
         super().upgrade_state_dict_named(state_dict, name)
         if self.nsp_head is None and f"{prefix}nsp_head.weight" in state_dict:
-            logger.warning("dropping the checkpoint's next-sentence head, as --nsp is not given")
+            logger.warning("dropping the checkpoint's next-sentence head: this model has no --nsp")
             for part in ("weight", "bias"):
                 del state_dict[f"{prefix}nsp_head.{part}"]
 

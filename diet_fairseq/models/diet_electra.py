@@ -97,7 +97,7 @@ def generator_options(args: Namespace) -> Namespace:
     if width % heads:
         raise UserError(
             f"--generator-size {args.generator_size:g} of width {args.encoder_embed_dim} is "
-            f"{width}, which must be a multiple of the generator's {heads} heads: take "
+            f"{width}, which must be a multiple of the generator's {heads} heads: use "
             f"{64 * heads / args.encoder_embed_dim:g}"
         )
     sizes = {"embed_dim": width, "ffn_embed_dim": 4 * width, "attention_heads": heads}
@@ -120,13 +120,15 @@ class DietElectraModel(DietRobertaModel):
     def add_args(cls, parser: ArgumentParser) -> None:
         super().add_args(parser)
         parser.add_argument(
-            "--generator-size", type=float, help="the generator's width, a part of the encoder's"
+            "--generator-size",
+            type=float,
+            help="width of the generator divided by the encoder's width",
         )
         parser.add_argument(
             "--generator-embeddings",
             choices=("shared", "own"),
-            help="the generator's positions and segments at the input, and their LayerNorm: the "
-            "discriminator's, or its own, as in version 0.2 (default: shared)",
+            help="position and segment embeddings of the generator, and their LayerNorm: shared "
+            "with the discriminator, or own, as in version 0.2 (default: shared)",
         )
 
     @classmethod
@@ -159,9 +161,9 @@ class DietElectraModel(DietRobertaModel):
                 continue
             if not torch.equal(value, shared):
                 raise UserError(
-                    f"the checkpoint's generator has {part} of its own, but this model's shares "
-                    "the discriminator's: give --generator-embeddings own, as in version 0.2, or "
-                    "another checkpoint"
+                    f"the checkpoint's generator has {part} of its own, but this model's generator "
+                    "shares the discriminator's: give --generator-embeddings own, as in version "
+                    "0.2, or another checkpoint"
                 )
 
     def forward(  # type: ignore[override]  # all but tokens are given by name
@@ -181,11 +183,11 @@ class DietElectraModel(DietRobertaModel):
             if kwargs.get("features_only") or kwargs.get("classification_head_name"):
                 return super().forward(src_tokens, **kwargs)
             raise UserError(
-                "electra_... is pretrained by --criterion electra: take that, or an "
-                "--arch bert_... or roberta_... for the criterion you gave"
+                "--arch electra_... needs --criterion electra: give it, or use --arch bert_... or "
+                "roberta_... with this criterion"
             )
         if self.generator is None or self.discriminator_head is None:
-            raise UserError("--criterion electra needs --task masked_lm: take both")
+            raise UserError("--criterion electra needs --task masked_lm: give both")
         padding = self.encoder.dictionary.pad()
         is_target = targets.ne(padding)  # (B, T)
         segments = kwargs.get("segments")

@@ -120,11 +120,12 @@ class DietRobertaModel(WarmStart, RobertaModel):
         parser.add_argument(
             "--embedding-size",
             type=int,
-            help="width of the token embeddings, projected to the encoder's (default: as wide)",
+            help="width of the token embeddings, which are projected to the encoder's width "
+            "(default: the encoder's width)",
         )
         parser.add_argument(
             "--layer-norm-eps", type=float,
-            help="number that LayerNorm adds to variances (default: 1e-5; BERT's is 1e-12)",
+            help="epsilon of LayerNorm (default: 1e-5; BERT uses 1e-12)",
         )  # fmt: skip
         PositionConfig.add_args(parser)
 
@@ -132,15 +133,16 @@ class DietRobertaModel(WarmStart, RobertaModel):
     def build_model(cls, args: Namespace, task: Any) -> "DietRobertaModel":
         if isinstance(task, DenoisingTask | TranslationTask):  # sides of equal length would train
             raise UserError(
-                "an encoder has no decoder for this task: take an --arch transformer_..."
+                "this task needs a decoder, which an encoder lacks: use --arch transformer_..."
             )
         config = validate_options(args, UNSUPPORTED)
         if config.position_cross_attention:
             raise UserError(
-                "--position-cross-attention: an encoder has no cross-attention: leave it out"
+                "--position-cross-attention needs cross-attention, which an encoder lacks: leave "
+                "it out"
             )
         if not cls.has_segments:
-            check_no_segments(config, "a RoBERTa", "leave it out, or take --arch bert_...")
+            check_no_segments(config, "a RoBERTa", "leave it out, or use --arch bert_...")
         if not hasattr(args, "max_positions"):
             if not hasattr(args, "tokens_per_sample"):
                 args.tokens_per_sample = task.max_positions()

@@ -49,10 +49,9 @@ def lengthen(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Te
             parameters[name] = change_reach(table, new, axis)
             reaches[f"{old:,} to {new:,}"] = None
     for changes, message in (
-        (reaches, "tables of offsets change their reach from %s: outer rows are repeated, or left"
-         " out"),
-        (lengths, "tables of positions are lengthened from %s: each goes on with its rows from"
-         " position 1 again"),
+        (reaches, "changing the reach of offset tables from %s: outer rows are repeated"
+         " or dropped"),
+        (lengths, "lengthening position tables from %s: rows are repeated from position 1 on"),
     ):  # fmt: skip
         if changes:
             logger.info(message, " and from ".join(changes))

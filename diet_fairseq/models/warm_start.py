@@ -96,15 +96,15 @@ def drop_incomparable(
     """The checkpoint without parameters of positions that would mean something else."""
     if old.get("input") != new["input"]:
         logger.warning(
-            "the checkpoint has --position-input %s, this model %s: it starts without the positions"
-            " that the checkpoint has at the input", old.get("input"), new["input"],
+            "the checkpoint has --position-input %s, but this model has %s: input positions are not"
+            " loaded", old.get("input"), new["input"],
         )  # fmt: skip
     reasons = differences(old, new)
     if not reasons or not any(map(_kind, checkpoint)):
         return checkpoint
     logger.warning(
-        "the checkpoint's positions are not taken, as they mean something else: they have %s; to go"
-        " on with them, give the options that they were trained with", ", ".join(reasons),
+        "the checkpoint's position parameters are not loaded, because they were trained with other"
+        " options (%s): to load them, give these options", ", ".join(reasons),
     )  # fmt: skip
     return {name: tensor for name, tensor in checkpoint.items() if _kind(name) is None}
 
@@ -157,8 +157,8 @@ def adapt(
     for name, scale in scales.items():
         if name in taken:
             adapted[name] = adapted[name] * scale
-    logger.info("starts from another model, of which %d parameters are taken", len(taken))
-    for label, names in (("new here", missing), ("not taken", unexpected)):
+    logger.info("warm start: %d parameters are loaded from the checkpoint", len(taken))
+    for label, names in (("not in the checkpoint", missing), ("not loaded", unexpected)):
         if names:
             without_layers = dict.fromkeys(re.sub(r"\.\d+\.", ".*.", name) for name in names)
             logger.info("%s: %s", label, ", ".join(without_layers))
@@ -240,8 +240,8 @@ def compare_descriptions(path: str, state: dict[str, Any]) -> None:
     reasons = differences(description, new, converted=())
     if reasons:
         logger.warning(
-            "%s was trained with other positions than this model's: it has %s; parameters that fit"
-            " compute something else, so give the options that it was trained with",
+            "%s was trained with other position options (%s): its parameters fit this model, but"
+            " the model computes something else; give the options that it was trained with",
             path, ", ".join(reasons),
         )  # fmt: skip
 

@@ -114,7 +114,7 @@ class FusedAdamWConfig(FairseqDataclass):
         default="(0.9, 0.999)", metadata={"help": "decay rates of the two moments"}
     )
     adam_eps: float = field(
-        default=1e-8, metadata={"help": "added to the root of the second moment"}
+        default=1e-8, metadata={"help": "epsilon, added to the root of the second moment"}
     )
     weight_decay: float = field(default=0.0, metadata={"help": "decoupled weight decay"})
     lr: list[float] = field(default=II("optimization.lr"))

@@ -10,7 +10,7 @@ from .options import Option, at_least
 LENGTH = Option(
     "position_cope_length",
     int,
-    "cope: number of integer positions that have an embedding (default: 64)",
+    "cope: number of integer positions with an embedding (default: 64)",
     check=at_least(2),
 )
 

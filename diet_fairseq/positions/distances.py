@@ -13,7 +13,7 @@ from .scores import Dense, Offsets, at_least_float32, look_up, product
 SLOPES = Option(
     "position_slopes",
     str,
-    "alibi: the published slopes, or slopes that are learned and start from them (default: fixed)",
+    "alibi: the published slopes (fixed), or slopes learned from them (default: fixed)",
     default="fixed",
     choices=("fixed", "learned"),
 )

@@ -14,23 +14,23 @@ from .scores import at_least_float32
 GAIN = Option(
     "position_gain",
     float,
-    "factor between the parameters and the score, or each factor of the score "
+    "constant factor between the parameters and the score, or each factor of the score "
     "(default: by scheme; 1 with --position-start blind)",
     check=check_positive,
 )
 START = Option(
     "position_start",
     str,
-    "initial score: as in the papers, with gain 1 (blind), or with a peak at an offset of its "
-    "own in every head (local)",
+    "initial scores: as in the papers, with gain 1 (blind), or with a peak at a different offset "
+    "in each head (local) (default: local)",
     default="local",
     choices=("blind", "local"),
 )
 PEAK = Option(
     "position_peak",
     float,
-    "initial score at the offset of each head with --position-start local (default: 3; 6 in "
-    "encoders for diet_rel, t5 and tupe_free)",
+    "height of the initial peak of --position-start local (default: 3; 6 in encoders for "
+    "diet_rel, t5 and tupe_free)",
     default=3.0,
     check=check_positive,
 )

@@ -286,8 +286,8 @@ def refuse_recording() -> None:
     exporting = getattr(torch.compiler, "is_exporting", bool)  # since PyTorch 2.7
     if torch.jit.is_tracing() or exporting():
         raise UserError(
-            "torch.export, torch.jit.trace and ONNX record what is done for one batch, and models "
-            "with position schemes do less for one without padding: use the model as it is, or "
+            "torch.export, torch.jit.trace and ONNX record the operations of one batch, but models "
+            "with position schemes skip some for a batch without padding: use the model itself, or "
             "torch.compile"
         )
 

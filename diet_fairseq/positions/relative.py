@@ -16,7 +16,8 @@ from .scores import Offsets, apply_in_float32, look_up
 CLIP = Option(
     "position_clip",
     int,
-    "largest offset with a parameter of its own (default: 16 for shaw, all for diet_rel)",
+    "shaw, diet_rel: largest offset with its own parameter (default: 16 for shaw, no limit for "
+    "diet_rel)",
     check=at_least(1),
 )
 BUCKETS = Option(
@@ -29,8 +30,7 @@ BUCKETS = Option(
 MAX_DISTANCE = Option(
     "position_max_distance",
     int,
-    "t5, tupe_r, deberta: distance from which on offsets share the last bucket "
-    "(default: 128; deberta: 512)",
+    "t5, tupe_r, deberta: distance at which the last bucket begins (default: 128; deberta: 512)",
     default=128,
 )
 

@@ -23,15 +23,15 @@ def check_share(flag: str, value: float) -> None:
 BASE = Option(
     "position_rope_base",
     float,
-    "rope, xpos: base of the frequencies; pair m turns by base^(-2m / d_h) a token (default: "
-    "10,000)",
+    "rope, xpos: base of the frequencies; pair m rotates by base^(-2m / d_h) radians per "
+    "token (default: 10,000)",
     default=10000.0,
     check=at_least(2),
 )
 SHARE = Option(
     "position_rope_share",
     float,
-    "rope: share of a head's dimensions that turn, those of the highest frequencies (p-RoPE) "
+    "rope: fraction of a head's dimensions that are rotated, highest frequencies first (p-RoPE) "
     "(default: 1)",
     default=1.0,
     check=check_share,
@@ -39,14 +39,14 @@ SHARE = Option(
 SCALING = Option(
     "position_rope_scaling",
     str,
-    "rope: how frequencies change for inputs longer than in training (default: none)",
+    "rope: scaling of the frequencies for inputs longer than in training (default: none)",
     default="none",
     choices=("none", "linear", "yarn"),
 )
 FACTOR = Option(
     "position_rope_factor",
     float,
-    "rope: how many times as long the inputs are as in training (linear, yarn)",
+    "rope: length of the inputs divided by the length in training (linear, yarn)",
     check=at_least(1),
 )
 TRAINED = Option(
@@ -88,8 +88,8 @@ class Rope(PositionScheme):
         super().__init__(shape)
         if shape.head_dim % 2:
             raise UserError(
-                f"rotary positions turn pairs of a head's dimensions, which are {shape.head_dim} "
-                "here: change the model's width or its number of heads, so that they are even"
+                "a head's dimension must be even, because rotary positions rotate pairs, but is "
+                f"{shape.head_dim}: change the model's width or number of heads"
             )
         check_scaling(rope_scaling, rope_factor, rope_trained)
         self.base, self.scaling, self.factor = rope_base, rope_scaling, rope_factor or 1.0
@@ -232,5 +232,5 @@ def check_scaling(scaling: str, factor: float | None, trained: int | None) -> No
         if option not in needs.get(scaling, ()) and value is not None:
             raise UserError(
                 f"{option.flag} {value} has no effect with {SCALING.flag} {scaling}: leave it out, "
-                "or take another scaling"
+                "or use another scaling"
             )

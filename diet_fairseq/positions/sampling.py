@@ -49,7 +49,7 @@ class PositionSampling:
         if tokens > self.length and int(lengths.max()) > self.length:
             raise UserError(
                 f"a sentence of {int(lengths.max())} tokens is longer than "
-                f"--position-sampling-length {self.length}: shorten it, or raise the length"
+                f"--position-sampling-length {self.length}: shorten it, or raise this option"
             )
         if self.kind == "shifted":
             room = self.length - lengths

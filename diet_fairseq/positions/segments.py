@@ -39,8 +39,8 @@ def checked_segments(segments: Tensor, tokens: Tensor, number: int) -> Tensor:
     """(B, T) ids as int64; refused unless there is one from 0 to ``number`` - 1 for each token."""
     if segments.shape != tokens.shape:
         raise UserError(
-            f"segments are {tuple(segments.shape)}, but tokens are {tuple(tokens.shape)}: give one "
-            "segment id for each token"
+            f"segments must have the shape of tokens, {tuple(tokens.shape)}, but have "
+            f"{tuple(segments.shape)}: give one segment id for each token"
         )
     if segments.numel():
         lowest, highest = torch.stack(segments.aminmax()).tolist()

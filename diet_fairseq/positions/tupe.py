@@ -27,7 +27,8 @@ from .scores import Dense, Factors, Score, look_up, product, take_rows
 UNTIE_CLS = Option(
     "position_untie_cls",
     str,
-    "tupe: reset the first token's scores as the paper or as the released code does",
+    "tupe: reset the scores of the first token as in the paper or the released code (default: "
+    "official in encoders, otherwise no)",
     default="no",
     choices=("no", "paper", "official"),
     encoder_default="official",
@@ -35,14 +36,14 @@ UNTIE_CLS = Option(
 NO_LAYER_NORM = Option(
     "position_no_layer_norm",
     bool,
-    "tupe_a, tupe_r: positions don't pass through a LayerNorm (ablation)",
+    "tupe_a, tupe_r: no LayerNorm on positions (ablation)",
     default=False,
 )
 NO_RESCALE = Option(
     "position_no_rescale",
     bool,
-    "tupe_a, tupe_r: the content and the position score are divided by the root of d_h each, "
-    "not of 2 d_h (ablation)",
+    "tupe_a, tupe_r: divide the content score and the position score by sqrt(d_h) instead of "
+    "sqrt(2 d_h) (ablation)",
     default=False,
 )
 RELATIVE = Option(

@@ -64,7 +64,9 @@ class MaskedLMNspTask(MaskedLMTask):
             name=path,
         )
         share = 100 * self._pairs.follows.mean()
-        logger.info(f"{path}: {len(self._pairs):,} pairs, {share:.0f}% of them in their order")
+        logger.info(
+            f"{path}: {len(self._pairs):,} pairs, {share:.0f}% of them in the original order"
+        )
         return self._pairs
 
     def _regular_dataset(

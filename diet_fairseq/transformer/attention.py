@@ -55,7 +55,8 @@ class PositionalAttention(nn.Module):
         super().__init__()
         if embed_dim % num_heads:
             raise UserError(
-                f"the width {embed_dim} must be a multiple of the {num_heads} heads: change one"
+                f"the width must be a multiple of the {num_heads} attention heads, but is "
+                f"{embed_dim}: change one of them"
             )
         self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
         self.is_cross = source_dim is not None

@@ -74,13 +74,13 @@ class StackConfig:
     def __post_init__(self) -> None:
         if self.is_decoder and self.positions.scheme.compressed:
             raise UserError(
-                f"--position-scheme {self.positions.position_scheme} compresses all keys, later "
-                "ones too, so no decoder can have it: take an encoder, or another scheme"
+                f"--position-scheme {self.positions.position_scheme} compresses all keys, future "
+                "keys included, so a decoder can't have it: use an encoder, or another scheme"
             )
         if self.embed_dim % self.heads:
             raise UserError(
-                f"the width {self.embed_dim} of a layer must be a multiple of its number of "
-                f"attention heads, {self.heads}: change one of them"
+                f"the width must be a multiple of the {self.heads} attention heads, but is "
+                f"{self.embed_dim}: change one of them"
             )
 
     @classmethod

@@ -292,6 +292,6 @@ def _is_set(task: Mapping[str, Any], name: str) -> bool:
 
 def _unknown(option: str) -> UserError:
     return UserError(
-        f"the checkpoint was trained with {one_line(option[:80])}, whose marks of languages are "
-        "not known here: translate with fairseq-generate"
+        f"the checkpoint was trained with {one_line(option[:80])}, whose language tokens are "
+        "not supported here: translate with fairseq-generate"
     )

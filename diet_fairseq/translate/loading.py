@@ -170,7 +170,8 @@ def load_model(description: ModelDescription) -> LoadedModel:
     """
     if description.engine != "fairseq":
         raise UserError(
-            f"{description.folder} is an exported model: name the checkpoint it was made of"
+            f"{description.folder} is an exported model: name the checkpoint that it was exported "
+            "from"
         )
     path = description.checkpoint
     assert path is not None
@@ -220,14 +221,14 @@ def load_transformer(description: ModelDescription) -> LoadedModel:
     loaded = load_model(description)
     if not isinstance(loaded.model, TransformerModelBase | RobertaModel):
         raise UserError(
-            f"{loaded.path} holds a {type(loaded.model).__name__}: this reads models of --arch "
-            "transformer_..., roberta_..., bert_... and electra_..., and fairseq's transformer and "
-            "roberta"
+            f"{loaded.path} holds a {type(loaded.model).__name__}, but must have been trained with "
+            "--arch transformer_..., roberta_..., bert_... or electra_..., or with fairseq's "
+            "transformer or roberta: give another checkpoint"
         )
     if not loaded.is_encoder and type(loaded.task) is not TranslationTask:
         raise UserError(
-            f"{loaded.path} was trained with --task {one_line(str(loaded.config.task._name))}: of "
-            "translation models, this reads those of --task translation"
+            f"{loaded.path} was trained with --task {one_line(str(loaded.config.task._name))}, but "
+            "a translation model must be one of --task translation here: give another checkpoint"
         )
     return loaded
 
@@ -314,8 +315,8 @@ def _keep_shared_model(state: dict[str, Any], description: ModelDescription) -> 
     model: Any = state["cfg"]["model"]
     if not (getattr(model, "share_encoders", False) and getattr(model, "share_decoders", False)):
         raise UserError(
-            f"{description.checkpoint} has an encoder or a decoder for each language: only models "
-            "of --share-encoders --share-decoders can be read"
+            f"{description.checkpoint} has an encoder or a decoder for each language, but must "
+            "have been trained with --share-encoders --share-decoders: use fairseq-generate"
         )
     prefix = f"models.{description.source_lang}-{description.target_lang}."
     state["model"] = {

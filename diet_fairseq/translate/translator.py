@@ -303,6 +303,6 @@ def load_engine(
 
         return CTranslate2Engine(first, device, threads, any_ctranslate2)
     raise UserError(
-        f"{first.folder} is a model for {first.engine}: load it there, or export the checkpoint "
-        "for here: `diet-fairseq export ctranslate2`"
+        f"{first.folder} is a model for {first.engine}, which can't be used here: load it with "
+        f"{first.engine}, or export the checkpoint with `diet-fairseq export ctranslate2`"
     )

@@ -78,9 +78,9 @@ for label, settings in [*TASKS.items(), *([("questions", QUESTIONS)] if QUESTION
     if length > POSITIONS:
         raise WorkflowError(f"config: length {length} of {label} must be at most {POSITIONS}, the model's positions")
 if TUNING["batch"] % min(step := TUNING["per_step"] or 1, TUNING["batch"]):
-    raise WorkflowError(f"config.tuning.per_step must divide batch, {TUNING['batch']}, but is {step}: take a divisor")
+    raise WorkflowError(f"config.tuning.per_step must divide batch, {TUNING['batch']}, but is {step}: use a divisor")
 if QUESTIONS and (stride := QUESTIONS.get("stride", 128)) >= length - 67:  # 64 of a question, and 3
-    raise WorkflowError(f"config.questions: stride {stride} must be below {length - 67}, length minus 67")
+    raise WorkflowError(f"config.questions.stride must be below {length - 67}, length minus 67, but is {stride}")
 if unknown := {*config["wikitext"]} - {file for files in [*config["text"].values(), config["valid"]] for file in files}:
     raise WorkflowError(f"config.wikitext must name files of text or valid, but has {min(unknown)}")
 

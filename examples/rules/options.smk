@@ -64,8 +64,8 @@ def save_interval():
     interval = next(n for n in range(longest, 0, -1) if updates % n == 0)
     if interval * 4 < longest:
         raise WorkflowError(
-            f"config.updates must have a divisor from {-(-longest // 4)} to {longest}, after which to "
-            f"save, but is {updates}"
+            f"config.updates must have a divisor from {-(-longest // 4)} to {longest}, the interval between "
+            f"checkpoints, but is {updates}: change it"
         )
     return interval
 

@@ -49,7 +49,7 @@ class Steps(logging.Handler):
     def end(self):
         """The last lines of all."""
         if self.is_stopped:
-            print("stopped; the same command goes on", file=sys.stderr)
+            print("stopped; run the same command to continue", file=sys.stderr)
             return
         for rule, logs in self.failed.items():
             for log in map(Path, logs):

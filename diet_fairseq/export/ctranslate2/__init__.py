@@ -43,7 +43,7 @@ def run(args: Namespace) -> None:
         if args.quantization == "float32" and not largest <= TOLERANCE:
             raise UserError(
                 f"CTranslate2 does not reproduce {args.checkpoint}: outputs differ by "
-                f"{largest:.1g}; nothing was written; please report this, with --arch and options"
+                f"{largest:.1g}; nothing was written; please report the model's --arch and options"
             )
     print(
         f"wrote {args.out}: log-probabilities of random sentences differ by at most {largest:.1g}"
@@ -54,8 +54,8 @@ def check_version(version: str) -> None:
     """Refuse a CTranslate2 that would compute something else without an error."""
     if tuple(int(number) for number in re.findall(r"\d+", version)[:3]) < MIN_VERSION:
         raise UserError(
-            f"CTranslate2 must be 4.8.3 or newer, but is {version}, which can use the first "
-            "layer's table of positions in all layers: pip install 'ctranslate2>=4.8.3', here and "
+            f"CTranslate2 must be 4.8.3 or newer, but is {version}, which may use the first "
+            "layer's position table in every layer: pip install 'ctranslate2>=4.8.3' here and "
             "where the model is used"
         )
 
