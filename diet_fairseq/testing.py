@@ -1,4 +1,4 @@
-"""`check_scheme` tests the properties of position schemes on a scheme of your own."""
+"""Property tests of position schemes: `check_scheme` tests a scheme of your own."""
 
 import copy
 from argparse import Namespace
@@ -47,7 +47,7 @@ def check_scheme(scheme: type[PositionScheme]) -> None:
 
 
 def check_shapes(name: str, heads: int = HEADS) -> None:
-    """Every method gives what its kind of term says, for all layouts."""
+    """Every method returns the shapes and types of its kind of term, for all layouts."""
     kind, width, limit = SCHEMES[name], WIDTH // HEADS, Limit(LIMIT, "--max-positions")
     keys = Limit(4, "--projection-length") if kind.compressed else limit
     project = Projections(*[lambda x: x.unflatten(-1, (HEADS, width)).transpose(0, 1)] * 2)
@@ -167,7 +167,7 @@ def check_backends(name: str) -> None:
 
 
 def check_sharing(name: str) -> None:
-    """Heads and layers share what ``--position-sharing`` says, and copies share nothing."""
+    """Heads and layers share parameters by ``--position-sharing``, and copies share nothing."""
     if not SCHEMES[name].in_attention:
         return
     if any(scheme.state_dict() for scheme in _schemes(_model(name)).values()):
@@ -234,7 +234,7 @@ def _logits(
     targets: list[Tensor] = TARGETS,
     left_pad: bool = True,
 ) -> Tensor:
-    """(real tokens, V); targets are padded on the other side than sources."""
+    """(real tokens, V); targets and sources are padded on opposite sides."""
     source = collate_tokens(sources, WORDS.pad(), left_pad=left_pad)  # (B, T)
     target = collate_tokens(targets, WORDS.pad(), left_pad=not left_pad)
     if not hasattr(model, "decoder"):

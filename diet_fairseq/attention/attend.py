@@ -21,10 +21,10 @@ class KeyValueStore(Protocol):
     """The keys and values of one attention that decoding keeps, (B, H, Tk, d_h) each."""
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Add those of new tokens, (B, H, new, d_h), and return all."""
+        """Add the keys and values of new tokens, (B, H, new, d_h), and return all."""
 
     def complete(self) -> tuple[Tensor, Tensor] | None:
-        """Those of the source, which are complete once they are there; None: not there yet."""
+        """The source's keys and values; None: not stored yet."""
 
 
 def attend(
@@ -46,7 +46,7 @@ def attend(
         q: (B, H, Tq, d_h), scaled by `query_scale`
         k, v: (B, H, new keys, d_h), projected and not yet transformed
         context: the layout, the shared schemes with their scores, and the backend
-        schemes: those of this attention alone; none: those that layers share
+        schemes: the schemes of this attention; empty: the schemes that layers share
         project: the attention's own maps of queries and keys
         dropout: the probability that a weight is dropped
         store: the keys and values of earlier tokens, to which these are added
@@ -84,7 +84,7 @@ def create_call(
     native_score: type[Score] | None,
     dropout: float = 0.0,
 ) -> AttentionCall:
-    """The call that a backend computes; arguments as of `attend`, all keys (B, H, Tk, d_h).
+    """The call that a backend computes; arguments as in `attend`, with all keys (B, H, Tk, d_h).
 
     ``native_score`` is the type of score that the backend reads.
     """

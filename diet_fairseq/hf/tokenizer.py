@@ -1,6 +1,6 @@
 """Tokenizer of fairseq's dictionaries and a subword model, in Hugging Face's ``tokenizers``.
 
-`text.tokenizer` segments the text, as a step in Python; ``tokenizers`` splits at special tokens,
+`text.tokenizer` segments the text as a Python step; ``tokenizers`` splits at special tokens,
 keeps offsets, truncates and pads.
 """
 
@@ -39,9 +39,9 @@ class DietTokenizer(PreTrainedTokenizerFast):
     """The tokens of fairseq's data, by SentencePiece or subword-nmt.
 
     A translation model reads ``A </s>``, an encoder ``<s> A </s>`` or ``<s> A </s> B </s>``. Ids of
-    ``text_target`` and of decoded text are the target dictionary's, those of other text the
-    source's. Pieces that the dictionary lacks become ``<unk>``. Offsets are SentencePiece's;
-    subword-nmt has none.
+    ``text_target`` and of decoded text are ids of the target dictionary, all other ids are ids of
+    the source dictionary. Pieces that the dictionary lacks become ``<unk>``. Offsets are
+    SentencePiece's; subword-nmt has none.
 
     Args:
         vocab_file: fairseq's source dictionary
@@ -52,7 +52,7 @@ class DietTokenizer(PreTrainedTokenizerFast):
         begins: whether sentences begin with ``<s>``
         segments: whether the model reads ``token_type_ids``
         moses: whether sacremoses splits words before subword-nmt, and joins them afterwards
-        do_lower_case: whether the model was trained on lower-cased text alone
+        do_lower_case: whether the model was trained on lower-cased text only
         source_lang, target_lang: languages for sacremoses
     """
 

@@ -55,7 +55,7 @@ class DietDecoder(DietStack, Decoder):
             encoder_attention_mask: (B, S) (default: no padding)
             cache: keys and values of the past
             inputs_embeds: (B, T, d), instead of the tokens
-            use_cache: whether to return the cache, which is made if there is none
+            use_cache: whether to return the cache, which is created if none is given
             past_key_values: the cache, as transformers before 5.24 calls it
             kwargs: ``output_hidden_states``, ``output_attentions``, ``return_dict``
         """
@@ -109,7 +109,8 @@ class DietTransformerPreTrainedModel(DietPreTrainedModel):
     ) -> nn.Embedding:
         """transformers' method, for models whose source, target and output share one matrix.
 
-        transformers would resize the source's alone, and save a folder that it can't load.
+        transformers would resize only the source's embeddings, and save a folder that it can't
+        load.
         """
         config = self.config
         is_shared = config.share_all_embeddings and config.share_decoder_input_output_embed

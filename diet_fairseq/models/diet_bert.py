@@ -18,7 +18,7 @@ from .warm_start import current_warm_start
 
 logger = logging.getLogger(__name__)
 
-#: parts of the encoder in TUPE's released code, which are parts of ``positions`` here
+#: parameters of the encoder in TUPE's released code that belong to ``positions`` here
 TUPE_PARTS = ("pos", "pos_q_linear", "pos_k_linear", "pos_ln", "relative_attention_bias")
 
 
@@ -60,7 +60,7 @@ class DietBertModel(DietRobertaModel):
     def forward(
         self, src_tokens: Tensor, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, dict[str, Any]]:
-        """As RoBERTa's; with ``--nsp`` the second output also has ``nsp_logits`` (B, 2)."""
+        """Like RoBERTa's; with ``--nsp`` the second output also has ``nsp_logits`` (B, 2)."""
         x, extra = super().forward(src_tokens, *args, **kwargs)
         if self.nsp_head is not None:
             first = self.first_tokens(extra["features"], src_tokens)  # (B, d)
@@ -78,9 +78,10 @@ class DietBertModel(DietRobertaModel):
                 del state_dict[f"{prefix}nsp_head.{part}"]
 
     def rename_tupe(self, state_dict: dict[str, Tensor], prefix: str) -> None:
-        """Rename the parameters of a checkpoint of TUPE's code in place, and add what it lacks.
+        """Rename parameters of a checkpoint of TUPE's code in place, and add missing parameters.
 
-        It has no pooler, so a new one is initialised. [CLS] is untied in all of its models.
+        The checkpoint has no pooler, so a new pooler is initialised. All models of TUPE's code
+        untie [CLS].
         """
         scheme = None
         for key in list(state_dict):

@@ -45,7 +45,7 @@ class FactoredHead(RobertaLMHead):
 
 
 class PositionalRobertaEncoder(RobertaEncoder):
-    """fairseq's encoder with its language-model head, which also passes segments on.
+    """fairseq's encoder with its language-model head and optional segments.
 
     Token embeddings may be narrower than the layers, as ELECTRA-small's are.
     """
@@ -74,7 +74,7 @@ class PositionalRobertaEncoder(RobertaEncoder):
         segments: Tensor | None = None,
         **unused: Any,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """As fairseq's, with ``segments`` (B, T) int64; the second output also has features.
+        """Like fairseq's, with ``segments`` (B, T) int64; the second output also has features.
 
         Returns:
             (B, T, V), or (masked tokens, V), or features (B, T, d); and ``inner_states`` of
@@ -93,7 +93,7 @@ class PositionalRobertaEncoder(RobertaEncoder):
         return self.output_layer(features, masked_tokens=masked_tokens), extra
 
     def max_positions(self) -> int:
-        """The longest input: `placement.UNLIMITED` tokens without absolute positions."""
+        """The length limit in tokens; `transformer.config.UNLIMITED` without absolute positions."""
         return self.sentence_encoder.max_positions()
 
 
@@ -161,7 +161,7 @@ class DietRobertaModel(WarmStart, RobertaModel):
         classification_head_name: str | None = None,
         **kwargs: Any,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """As `PositionalRobertaEncoder.forward`; with the name of a head, (B, classes)."""
+        """Like `PositionalRobertaEncoder.forward`; with the name of a head, (B, classes)."""
         features_only = features_only or classification_head_name is not None
         x, extra = self.encoder(src_tokens, features_only, return_all_hiddens, **kwargs)
         if classification_head_name is not None:
@@ -170,7 +170,7 @@ class DietRobertaModel(WarmStart, RobertaModel):
         return x, extra
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """As fairseq's; an ELECTRA's checkpoint gives its discriminator."""
+        """Like fairseq's; of an ELECTRA checkpoint, load the discriminator."""
         take_discriminator(self, state_dict, f"{name}." if name else "")
         super().upgrade_state_dict_named(state_dict, name)
 
@@ -180,7 +180,7 @@ class DietRobertaModel(WarmStart, RobertaModel):
 
 
 def take_discriminator(model: nn.Module, state_dict: dict[str, Tensor], prefix: str) -> None:
-    """Drop, in place, an ELECTRA's parameters for pretraining only, unless the model has them.
+    """Drop, in place, parameters that only ELECTRA's pretraining needs, unless the model has them.
 
     Parts that an ELECTRA lacks are newly initialised.
     """

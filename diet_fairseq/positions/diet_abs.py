@@ -26,8 +26,8 @@ class DietAbs(ScoreParameters):
     ``query`` and ``key``, times the gain, are P_Q and P_K of every head, (H, n, d_p). A blind start
     draws them from N(0, 0.02): the paper doesn't say, and two zero matrices would never get a
     gradient. A local start has a shifted diagonal in every head (`shifted_diagonals`), as the
-    trained heads in figures 4 and 7 of the paper. By default d_p is d_h, and the gain that of
-    `gain_of`.
+    trained heads in figures 4 and 7 of the paper. By default d_p is d_h, and the gain is `gain_of`
+    the rank.
     """
 
     score_type = Factors
@@ -105,7 +105,7 @@ class DietAbsLin(DietAbs):
 
 
 def gain_of(rank: int, at_32: float) -> float:
-    """The gain with which an update moves the score of any rank as ``at_32`` does with rank 32.
+    """The gain at which an update moves the score as far as gain ``at_32`` does at rank 32.
 
     Adam moves every entry of both factors by up to gain times the learning rate. With a local
     start entries are sqrt(2 peak / d_p) in size, so the product of d_p columns moves by up to
@@ -120,8 +120,8 @@ def shifted_diagonals(
     """Factors whose product is ``peak`` where key - query is a head's offset.
 
     The product is a sum of r / 2 cosines of the distance from that offset, with frequencies
-    (k + 1/2) 2 pi / r. It is 0 at all other distances below r; at r it is -peak, at 2 r peak again,
-    and so on, which training has to unlearn in inputs of so many tokens. With r = 1 there is none.
+    (k + 1/2) 2 pi / r. It is 0 at other distances below r and repeats with period 2 r (-peak at
+    r), which training has to unlearn on longer inputs. With r = 1 there is no peak.
 
     Args:
         offsets: (H,), the offset of each head

@@ -1,4 +1,4 @@
-"""Parameters of a score: their gain, and the offsets that heads look at initially."""
+"""Gain and local initialization of position parameters."""
 
 from dataclasses import replace
 from typing import Any
@@ -45,9 +45,9 @@ class ScoreParameters(PositionScheme):
     """A scheme whose parameters are multiplied by a gain to give the score, or each factor of it.
 
     Adam moves a parameter by at most about the learning rate in an update. A scalar that is added
-    to a score as it is therefore needs hundreds of updates to reach the 1 to 2 of a trained head,
-    while the same step on TUPE's U is multiplied by a row of norm sqrt(d). So the parameters are
-    multiplied by ``gain``, whatever the optimizer (docs/results.md has measurements). The initial
+    to a score unchanged therefore needs hundreds of updates to reach the 1 to 2 of a trained head,
+    while an equal step of TUPE's U is multiplied by a row of norm sqrt(d). Therefore the parameters
+    are multiplied by ``gain``, with any optimizer (docs/results.md has measurements). The initial
     score doesn't depend on it.
 
     The gain belongs to the parameters and is saved with them in the state dict. A state dict
@@ -87,5 +87,5 @@ def first_offsets(shape: AttentionShape) -> Tensor:
 
 
 def local_scores(offsets: Tensor, shape: AttentionShape, peak: float) -> Tensor:
-    """(..., H): a score at each offset (...), 1/e as high with each token from a head's peak."""
+    """(..., H): scores at offsets (...), with a peak per head that falls to 1/e with each token."""
     return peak * torch.exp(-(offsets.unsqueeze(-1) - first_offsets(shape)).abs())

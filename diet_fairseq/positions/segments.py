@@ -36,7 +36,7 @@ class SegmentScores(ScoreParameters):
 
 
 def checked_segments(segments: Tensor, tokens: Tensor, number: int) -> Tensor:
-    """(B, T) ids as int64; refused unless there is one from 0 to ``number`` - 1 for each token."""
+    """(B, T) segment ids as int64, after a check of their shape and their range."""
     if segments.shape != tokens.shape:
         raise UserError(
             f"segments must have the shape of tokens, {tuple(tokens.shape)}, but have "

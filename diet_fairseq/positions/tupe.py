@@ -1,7 +1,7 @@
 """TUPE: untied projections of one position table, with [CLS] untied from positions.
 
-Its baselines are here as well: BERT-A^d (Ke et al. 2021, section 4.3) and a free matrix (appendix
-D).
+This module also has its baselines: BERT-A^d (Ke et al. 2021, section 4.3) and a free matrix
+(appendix D).
 """
 
 from typing import Any, ClassVar
@@ -244,8 +244,8 @@ class TupeFree(ScoreParameters):
     ``weight``, times the gain, is B of every head, (H, n, n): a scalar for every pair of positions,
     unscaled, where TUPE-A has the product of projections. ``theta`` (2, H), times the gain, is
     theta_1 and theta_2. The content score keeps TUPE's scale. The paper states neither start nor
-    reset: a blind start is N(0, 0.02), as that of all of TUPE's parameters; a local start is that
-    of `OffsetScalars`.
+    reset: a blind start is N(0, 0.02), like all of TUPE's parameters; a local start is the local
+    start of `OffsetScalars`.
     """
 
     absolute = True
@@ -310,7 +310,7 @@ def untie(
 ) -> tuple[Tensor, Tensor]:
     """Factors (B|1, H, T, r + 2) of the `reset` product of factors (B|1, H, T, r).
 
-    The first token's query is 0 but in the last column, its key 0 but in the last two.
+    The first token's query is 0 except in the last column, and its key except in the last two.
     """
     query_first = is_first_token(layout.query_indices)  # (B|1, 1, Tq, 1)
     key_first = is_first_token(layout.key_indices)  # (B|1, 1, Tk, 1)

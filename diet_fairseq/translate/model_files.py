@@ -50,7 +50,7 @@ class ModelOptions:
 
     @classmethod
     def from_args(cls, args: Namespace) -> "ModelOptions":
-        """The options of `add_model_files` and `add_position_temperature` that a command has."""
+        """The options of a command that `add_model_files` and `add_position_temperature` added."""
         return cls(**{name: getattr(args, name, None) for name in cls.__dataclass_fields__})
 
 
@@ -64,7 +64,7 @@ def resolve_model(
     The ``model.json`` beside a checkpoint describes it, whichever checkpoint it names.
 
     Args:
-        translates: whether the model must have languages; an encoder's are empty
+        translates: whether the model must have languages; encoders have none
 
     Raises:
         UserError: a file is missing or not valid
@@ -100,7 +100,7 @@ def dictionary_paths(description: ModelDescription) -> list[Path]:
     """The fairseq dictionaries of source and target, or of an encoder.
 
     Raises:
-        UserError: one is missing, not a regular file, or too large
+        UserError: a dictionary is missing, not a regular file, or too large
     """
     data = description.data or description.folder
     languages = description.source_lang, description.target_lang
@@ -123,7 +123,7 @@ def dictionary_paths(description: ModelDescription) -> list[Path]:
 
 
 def check_ensemble(first: ModelDescription, second: ModelDescription) -> None:
-    """Refuse models that can't translate together.
+    """Refuse models that can't form an ensemble.
 
     Raises:
         UserError: a model is not fairseq's, or the two differ in text options or vocabulary

@@ -91,7 +91,8 @@ def test_missing_files_and_languages_are_named(checkpoint):
 def test_a_model_for_transformers_is_refused(tmp_path):
     description = ModelDescription("transformers", "en", "de", tmp_path)
     with pytest.raises(
-        UserError, match=r"is a model for transformers: .* `diet-fairseq export ctr"
+        UserError,
+        match=r"is a model for transformers, which can.t be used here: load it with transformers",
     ):
         load_engine([description])
 

@@ -32,7 +32,7 @@ def find_backend(setting: str | Backend) -> Backend:
 
 
 def select_backend(setting: str | Backend, call: CallShape) -> str | Backend:
-    """The backend for a call: the setting, or "auto"'s if that can't compute the call.
+    """The backend for a call: the setting, or the choice of "auto" if it can't compute the call.
 
     Args:
         setting: ``--attention-backend``, or a backend that is not in the table
@@ -77,10 +77,10 @@ def candidates(call: CallShape) -> list[str]:
 
 
 def quickest(call: CallShape) -> str:
-    """The key of `BACKENDS` that "auto" takes, by figures of CPUs, an H100 and an H200.
+    """The key of `BACKENDS` that "auto" chooses, by timings on CPUs, an H100 and an H200.
 
-    The figures stand in docs/performance.md. On a GPU "offsets" is chosen only if its results are
-    the reference's (`is_trusted`).
+    docs/performance.md has the timings. On a GPU "offsets" is chosen only if its results
+    equal the reference's (`is_trusted`).
     """
     names = candidates(call)
     if names == ["reference"]:

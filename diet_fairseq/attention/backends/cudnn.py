@@ -31,7 +31,7 @@ MIN_PROGRAMS = 1024
 def cudnn(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
     """The backend "cudnn": `CudnnAttention`, or `sdpa` for calls that it can't compute.
 
-    No GPU has run it, so "auto" never takes it.
+    It has not been run on a GPU, so "auto" never chooses it.
     """
     call = call.at_temperature()
     score, (_, heads, queries, width) = dense_sum(call.scores, call.layout), call.q.shape
