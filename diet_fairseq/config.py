@@ -18,7 +18,7 @@ from .positions.segments import SegmentScores
 
 Scheme = TypeVar("Scheme", bound=type[PositionScheme])
 
-#: general options that not every scheme has, see `options_of`
+#: general options that only some schemes have, see `options_of`
 BY_SCHEME = {
     "position_sharing",
     "position_input",
@@ -113,9 +113,9 @@ def translation_schemes() -> tuple[str, ...]:
 
 
 def position_options() -> dict[str, Option]:
-    """All position options by name, with those of schemes that a user registered.
+    """All position options by name, including options of schemes that a user registered.
 
-    The default of a scheme's option is that of no scheme.
+    Options of schemes have no default here, because defaults differ among schemes.
 
     Raises:
         TypeError: a scheme's option has a name not allowed, or is declared differently elsewhere
@@ -183,8 +183,8 @@ def register_position_scheme(name: str) -> Callable[[Scheme], Scheme]:
 class PositionConfig:
     """How position information enters the model: an attribute for each of `position_options`.
 
-    The value is None if the option is not given and the scheme decides. Annotated are the options
-    that this package reads outside of the scheme that declares them.
+    The value is None if the option is not given and the scheme decides. The annotations list the
+    options that this package reads outside the scheme that declares them.
     """
 
     position_scheme: str
@@ -217,7 +217,7 @@ class PositionConfig:
 
     @classmethod
     def from_args(cls, args: Namespace | Any) -> "PositionConfig":
-        """Read and check the options among fairseq's arguments, and set the defaults of others."""
+        """Read and check the options in fairseq's arguments, and set missing defaults."""
         options = position_options().items()
         config = cls(**{name: getattr(args, name, option.default) for name, option in options})
         if config.position_scheme not in SCHEMES:
@@ -247,7 +247,7 @@ class PositionConfig:
     def temperature(self) -> float:
         """Divisor of the logits of attention at inference, Chi et al. (2024).
 
-        It divides q k^T and all that is added to it, in every attention that a scheme may act in.
+        It divides the sum of q k^T, scores and mask in every attention in which a scheme may act.
         """
         return 1.0 if self.position_temperature is None else self.position_temperature
 
@@ -296,12 +296,12 @@ class PositionConfig:
         return built
 
     def constructor_options(self, scheme: type[PositionScheme]) -> dict[str, Any]:
-        """The options that are given, by the keywords of the scheme's constructor."""
+        """The given options, by the keywords of the scheme's constructor."""
         given = {option.argument: getattr(self, option.name) for option in scheme.options}
         return {name: value for name, value in given.items() if value is not None}
 
     def __str__(self) -> str:
-        """One line that identifies a run: every option in force."""
+        """One line that identifies a run: all options with their final values."""
         given = vars(self).copy()
         if self.position_gain is None:  # the scheme's default, unless it follows from its size
             given["position_gain"] = options_of(self.scheme).get("position_gain")
@@ -354,7 +354,7 @@ class PositionConfig:
             )
 
     def _has_option(self, name: str) -> bool:
-        """Whether the option is one of the scheme, of segments per head, or of any scheme."""
+        """Whether the option belongs to the scheme, to per-head segments, or to every scheme."""
         is_general = any(option.name == name for option in GENERAL_OPTIONS)
         return (
             (is_general and name not in BY_SCHEME)
@@ -363,7 +363,7 @@ class PositionConfig:
         )
 
     def _check_backend(self, scheme: PositionScheme) -> None:
-        """Refuse a backend that doesn't serve all kinds of terms that the scheme has."""
+        """Refuse a backend that does not compute all kinds of the scheme's terms."""
         backend = BACKENDS.get(self.attention_backend)
         lacking = () if backend is None else scheme.kinds - backend.serves
         if lacking:
@@ -376,7 +376,7 @@ class PositionConfig:
 
 
 def reads_positions(config: PositionConfig) -> bool:
-    """Whether other positions of tokens would change what the model computes."""
+    """Whether the model's output depends on the positions of tokens."""
     scheme = config.scheme
     return (
         scheme.compressed
@@ -385,7 +385,7 @@ def reads_positions(config: PositionConfig) -> bool:
     )
 
 
-#: options that need something else -> its name, and whether it is there
+#: option -> what it needs to have an effect, and whether that is given
 NEEDS: dict[str, tuple[str, Callable[[PositionConfig], bool]]] = {
     "position_peak": ("--position-start local", lambda c: c.position_start != "blind"),
     "position_sampling": (

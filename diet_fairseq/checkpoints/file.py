@@ -1,4 +1,4 @@
-"""Checkpoint files: nothing in one is executed, and a faulty one raises a clear error."""
+"""Reading of checkpoint files: content is never executed, and faulty files raise a clear error."""
 
 import os
 import pickle
@@ -23,7 +23,7 @@ TRUST = "use a checkpoint from a source that you trust"
 #: copies of a file's content that loading may make
 MOST_COPIES = 20
 ADVICE = "give a checkpoint, such as checkpoint_best.pt"
-#: held while a file is read: PyTorch has one list of allowed names for all threads
+#: lock while a file is read, because all threads share PyTorch's list of allowed names
 _LOADING_LOCK = threading.RLock()
 
 
@@ -32,7 +32,7 @@ def report_faults(path: Any) -> Iterator[None]:
     """Within this context, a command of ours builds the model of a checkpoint.
 
     Raises:
-        UserError: it has a fault, or a file that it needs is missing
+        UserError: the checkpoint has a fault, or a file that it needs is missing
     """
     try:
         yield
@@ -52,7 +52,7 @@ def report_faults(path: Any) -> Iterator[None]:
 
 
 def check_regular(path: Any) -> None:
-    """Refuse a folder, a pipe or a device in the place of a checkpoint."""
+    """Refuse a checkpoint that is a folder, a pipe or a device."""
     if os.path.lexists(path):
         files.check_regular(path, advice=ADVICE)
 
@@ -64,7 +64,7 @@ def read(file: Any, map_location: Any = None) -> dict[str, Any]:
         file: a path, or an open file
 
     Raises:
-        UserError: the file has any fault; nothing in it was run
+        UserError: the file has a fault; none of its content was executed
     """
     name = _name_of(file)
     state = load(file, map_location)
@@ -117,7 +117,7 @@ def _check_archive(file: Any) -> int:
     """The size of a file in bytes, once it is safe to unpack.
 
     Raises:
-        Refused: it is compressed, as torch.save never writes it
+        Refused: it is compressed, which files of torch.save never are
         UnpicklingError: see `check_cost`
     """
     with nullcontext(file) if hasattr(file, "read") else files.open_regular(file) as archive:

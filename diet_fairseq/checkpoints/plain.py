@@ -1,4 +1,4 @@
-"""Plain data: a copy of a checkpoint's content that is safe to walk through.
+"""Plain data: a copy of a checkpoint's content that is safe to traverse.
 
 PyTorch's ``weights_only`` keeps out programs, but not values that contain themselves, lists that
 are shared so often that a walk through them never ends, tensors without memory, or objects with
@@ -42,7 +42,7 @@ _MOST_VALUES = 20_000_000  # shared containers count each time
 
 
 class Refused(ValueError):
-    """A checkpoint holds a value that none may hold. The caller adds the name of the file."""
+    """A checkpoint holds a value that is not allowed. The caller adds the file's name."""
 
 
 def plain(state: Any, other_types: tuple[type, ...] = (), most_bytes: float = math.inf) -> Any:

@@ -1,4 +1,4 @@
-"""``diet-fairseq extrapolate``: quality by length of the input, beyond that of training."""
+"""``diet-fairseq extrapolate``: quality by input length, also of inputs longer than in training."""
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path

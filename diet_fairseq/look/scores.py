@@ -69,7 +69,7 @@ class PositionScore:
 
 @dataclass(frozen=True)
 class LogitStatistics:
-    """Statistics of one attention's logits on a text, which words and positions make up.
+    """Statistics of one attention's logits, of words and positions together, on a text.
 
     Attributes:
         place, layer: as in `PositionScore`; the layer is never 0
@@ -141,7 +141,7 @@ def attentions(model: LoadedModel) -> Iterator[tuple[str, int, Any]]:
 
 
 def translate_greedily(model: LoadedModel, tokens: Tensor) -> Tensor:
-    """(B, T): translations of (B, T) tokens by greedy search, without their ends."""
+    """(B, T): translations of (B, T) tokens by greedy search, without </s>."""
     words, decoder = model.task.target_dictionary, model.stacks["decoder"]
     encoded = encode(model, tokens)
     state: dict[str, Any] = {}

@@ -108,7 +108,7 @@ def _like_parameter(gradient: Any, parameter: Tensor) -> Tensor:
 
 @dataclass
 class FusedAdamWConfig(FairseqDataclass):
-    """The options of fairseq's adam, so that existing commands carry over."""
+    """The options of fairseq's adam, so that existing commands remain valid."""
 
     adam_betas: Any = field(
         default="(0.9, 0.999)", metadata={"help": "decay rates of the two moments"}

@@ -21,8 +21,8 @@ def with_checked_archives(module: Any) -> Any:
 class ModelArchive(tarfile.TarFile):
     """A tar archive that holds one folder of regular files and folders.
 
-    Python's data filter accepts links that stay inside. They would lead elsewhere once the folder
-    is moved, and no model needs them.
+    Python's data filter accepts links within the folder. The links would lead elsewhere after the
+    folder is moved, and no model needs them.
     """
 
     def getnames(self) -> list[str]:

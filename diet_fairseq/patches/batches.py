@@ -107,7 +107,7 @@ def _epoch_size(iterator: Any) -> dict[str, int]:
     "fairseq.data.iterators:EpochBatchIterator.load_state_dict", correctness=OTHER_WORLD_SIZE
 )
 def resume_at_same_share(load_state_dict: Callable, self: Any, state_dict: dict[str, Any]) -> None:
-    """fairseq counts the batches of one process, which differ on another number of processes.
+    """Convert the count of batches, which fairseq counts per process, to this number of processes.
 
     If the epoch's batches differ, too, training resumes at the same share of the epoch.
     """

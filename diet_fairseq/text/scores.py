@@ -16,10 +16,10 @@ Pair = tuple[str, str]
 
 
 def bleu(language: str, tokenizer: str = "auto") -> Any:
-    """sacreBLEU's BLEU with a tokenizer, or the one that the target language needs.
+    """sacreBLEU's BLEU with this tokenizer ("auto": the tokenizer that the target language needs).
 
     Raises:
-        UserError: the tokenizer needs a package or a download that is not there
+        UserError: the tokenizer needs a package or a download that is missing
     """
     from sacrebleu.metrics import BLEU
 

@@ -1,6 +1,6 @@
 """``export ctranslate2``: export of translation models to CTranslate2.
 
-CTranslate2 has T5's score of offset and head, as which `positions` writes our schemes.
+CTranslate2 has T5's score of offset and head; `positions` writes our schemes in this form.
 `specification` assigns all parameters.
 """
 
@@ -51,7 +51,7 @@ def run(args: Namespace) -> None:
 
 
 def check_version(version: str) -> None:
-    """Refuse a CTranslate2 that would compute something else without an error."""
+    """Refuse a version of CTranslate2 that would silently compute something else."""
     if tuple(int(number) for number in re.findall(r"\d+", version)[:3]) < MIN_VERSION:
         raise UserError(
             f"CTranslate2 must be 4.8.3 or newer, but is {version}, which may use the first "

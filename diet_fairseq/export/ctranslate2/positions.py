@@ -34,7 +34,7 @@ class Positions:
     Attributes:
         schemes: the scheme of every layer; None for fairseq's own attention, or without positions
         temperature: divisor of the logits, by which weights of queries and tables are divided
-        shaw, bias, rope: the form that holds them; none: a table at the input
+        shaw, bias, rope: whether this form holds the positions; none of them: a table at the input
     """
 
     def __init__(self, stack: Any) -> None:
@@ -115,7 +115,7 @@ class Positions:
         return heads[:, torch.cat([rotated, unrotated])].flatten(0, 1)
 
     def write(self, spec: Any) -> None:
-        """Write them to the specification of the encoder or decoder."""
+        """Write the positions to the specification of the encoder or decoder."""
         if not self.shaw and not self.bias and not self.rope:
             spec.position_encodings.encodings = input_table(self.stack)
         causal = hasattr(self.stack, "output_projection")

@@ -32,7 +32,7 @@ def build_specification(model: Any) -> Any:
     """The specification of an encoder-decoder.
 
     Raises:
-        UserError: CTranslate2 can't hold the model
+        UserError: CTranslate2 can't represent the model
     """
     if not hasattr(model, "decoder"):
         raise unsupported("a model without a decoder", "only translation models are exported to it")
