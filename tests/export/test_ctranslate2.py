@@ -124,7 +124,10 @@ def test_shapes_of_models_fit(arch, options, tmp_path):
     ("options", "reason"),
     [
         ({"activation_fn": "relu_squared"}, "--activation-fn relu_squared: it has relu, gelu"),
-        ({"adaptive_softmax_cutoff": "10,20"}, "--adaptive-softmax-cutoff: its output is one"),
+        (
+            {"adaptive_softmax_cutoff": "10,20"},
+            "--adaptive-softmax-cutoff: its output layer is one",
+        ),
         (
             {"scale_heads": True},
             "the parameter decoder.layers.0.c_attn (and 1 more): none of its layers",

@@ -73,7 +73,7 @@ def test_another_dictionary_is_refused(translation, tmp_path):
     assert "holds a model that can't be built (RuntimeError: " in refused(
         export, translation, tmp_path / "out", *words
     )
-    assert "by --data" in refused(
+    assert "give --data" in refused(
         export, translation, tmp_path / "out", "--data", tmp_path / "nowhere"
     )
 

@@ -291,7 +291,7 @@ def test_the_log_names_other_positions_at_the_input(caplog):
     before, now = (Case("diet_rel").but(position_input=i) for i in ("sinusoidal", "none"))
     with caplog.at_level(logging.WARNING, "diet_fairseq"):
         warm_from(tiny.model_of(before), now)
-    assert "the checkpoint has --position-input sinusoidal, this model none" in caplog.text
+    assert "the checkpoint has --position-input sinusoidal, but this model has none" in caplog.text
 
 
 SCALED = [
