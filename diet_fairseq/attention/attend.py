@@ -11,7 +11,7 @@ from torch import Tensor
 from ..positions.base import Projections
 from ..positions.scores import Score
 from .backends import AttentionCall, find_backend
-from .context import Context, Schemes, query_scale, scores_of, transformed
+from .context import Context, Schemes, query_scale, scores_of, transform_queries_and_keys
 from .rows import row_scores
 
 # Notation: B sentences, H heads, Tq queries, Tk keys of width d_h.
@@ -59,9 +59,11 @@ def attend(
     backend = find_backend("reference" if need_weights else context.backend)
     layout = context.layout
     if is_static:
-        transformed_q, _ = transformed(schemes or context.shared, q, k[:, :, :0], layout)
+        transformed_q, _ = transform_queries_and_keys(
+            schemes or context.shared, q, k[:, :, :0], layout
+        )
     else:
-        transformed_q, k = transformed(schemes or context.shared, q, k, layout)
+        transformed_q, k = transform_queries_and_keys(schemes or context.shared, q, k, layout)
         if store is not None:
             k, v = store.append(k, v)
     if k.size(2) >= 256 and k.device.type == "cpu":

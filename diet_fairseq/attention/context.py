@@ -89,7 +89,9 @@ def prepare(schemes: Schemes, layout: Layout) -> None:
             scheme.prepare(layout.last_keys(layout.query_positions.size(1)))
 
 
-def transformed(schemes: Schemes, q: Tensor, k: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
+def transform_queries_and_keys(
+    schemes: Schemes, q: Tensor, k: Tensor, layout: Layout
+) -> tuple[Tensor, Tensor]:
     """Queries and keys before their product, see `PositionScheme.transform`.
 
     Args:
@@ -104,7 +106,7 @@ def transformed(schemes: Schemes, q: Tensor, k: Tensor, layout: Layout) -> tuple
     return q, k
 
 
-def kinds_of(schemes: Schemes) -> frozenset[str]:
+def term_kinds(schemes: Schemes) -> frozenset[str]:
     """The kinds of terms that these schemes have together."""
     return frozenset().union(*(scheme.kinds for scheme in schemes))
 

@@ -66,7 +66,7 @@ def read(file: Any, map_location: Any = None) -> dict[str, Any]:
     Raises:
         UserError: the file has a fault; none of its content was executed
     """
-    name = _name_of(file)
+    name = _file_name(file)
     state = load(file, map_location)
     model = state.get("model") if isinstance(state, dict) else None
     if not isinstance(model, Mapping):
@@ -91,7 +91,7 @@ def read(file: Any, map_location: Any = None) -> dict[str, Any]:
 
 def load(file: Any, map_location: Any = None, other_types: tuple[type, ...] = ()) -> Any:
     """The content of a file, checkpoint or not, by `CHECKPOINT_NAMES` and of ``other_types``."""
-    name = _name_of(file)
+    name = _file_name(file)
     if not hasattr(file, "read"):
         files.check_regular(file, advice=ADVICE)
     user_types = tuple(
@@ -140,7 +140,7 @@ def _check_archive(file: Any) -> int:
             archive.seek(start)
 
 
-def _name_of(file: Any) -> str:
+def _file_name(file: Any) -> str:
     """The path of a file for messages; a file in memory has none."""
     return str(getattr(file, "name", "a checkpoint")) if hasattr(file, "read") else str(file)
 

@@ -166,7 +166,7 @@ class DistanceNetwork(PositionScheme):
         self.hidden = nn.Parameter(torch.empty(2, width))
         self.output = nn.Parameter(torch.empty(shape.heads, width))
 
-    def of_distances(self, distances: Tensor) -> Tensor:
+    def score_distances(self, distances: Tensor) -> Tensor:
         weights, biases = at_least_float32(self.hidden)
         units = torch.relu(distances.unsqueeze(-1) * weights + biases)  # (..., width)
         return product(units, self.output)  # (..., H)
@@ -215,7 +215,7 @@ class Fire(DistanceNetwork):
         offsets = query.unsqueeze(2) - key.unsqueeze(1)  # (B|1, Tq, Tk)
         longest = torch.maximum(query.to(c.dtype), threshold.abs()).unsqueeze(2)  # (B|1, Tq, 1)
         distances = offsets.sign() * torch.log1p((c * offsets).abs())
-        return self.of_distances(distances / (torch.log1p((c * longest).abs()) + 1e-6))
+        return self.score_distances(distances / (torch.log1p((c * longest).abs()) + 1e-6))
 
 
 class Cpb(DistanceNetwork):
@@ -242,5 +242,5 @@ class Cpb(DistanceNetwork):
     def score(self, layout: Layout) -> Offsets:
         offsets = layout.offset_line
         spaced = offsets.sign() * torch.log1p(offsets.abs()) / math.log(8)  # (number of offsets,)
-        line = CPB_RANGE * torch.sigmoid(self.of_distances(spaced)) - CPB_RANGE / 2
+        line = CPB_RANGE * torch.sigmoid(self.score_distances(spaced)) - CPB_RANGE / 2
         return Offsets(line.T.contiguous())

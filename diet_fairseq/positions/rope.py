@@ -213,11 +213,11 @@ def yarn(frequencies: list[float], base: float, factor: float, trained: int) -> 
     """YaRN's frequencies of all pairs, as in transformers: the factor divides low ones."""
     width = 2 * len(frequencies)
 
-    def pair_of(turns: int) -> float:
+    def find_pair(turns: int) -> float:
         """The pair that rotates ``turns`` times within the positions of training."""
         return width * math.log(trained / (turns * 2 * math.pi)) / (2 * math.log(base))
 
-    first, last = max(math.floor(pair_of(32)), 0), min(math.ceil(pair_of(1)), width - 1)
+    first, last = max(math.floor(find_pair(32)), 0), min(math.ceil(find_pair(1)), width - 1)
     reach = last - first or 0.001
     ramp = [min(max((m - first) / reach, 0), 1) for m in range(len(frequencies))]
     return [f / factor * r + f * (1 - r) for f, r in zip(frequencies, ramp, strict=True)]

@@ -35,7 +35,7 @@ class SegmentScores(ScoreParameters):
         return Dense(product(query, key.to(query.dtype)))
 
 
-def checked_segments(segments: Tensor, tokens: Tensor, number: int) -> Tensor:
+def check_segments(segments: Tensor, tokens: Tensor, number: int) -> Tensor:
     """(B, T) segment ids as int64, after a check of their shape and their range."""
     if segments.shape != tokens.shape:
         raise UserError(

@@ -10,7 +10,7 @@ from ..attention.packing import Packing
 from ..positions import check_length
 from ..positions.layout import Layout
 from ..positions.scores import look_up
-from ..positions.segments import checked_segments
+from ..positions.segments import check_segments
 from .config import StackConfig
 from .stack import Stack, embedded_width
 
@@ -91,7 +91,7 @@ class Encoder(Stack):
         if padding_mask is None:
             padding_mask = tokens.eq(self.padding_idx)  # type: ignore[union-attr]  # (B, T)
         if segments is not None and self.num_segments is not None:
-            segments = checked_segments(segments, padding_mask, self.num_segments)
+            segments = check_segments(segments, padding_mask, self.num_segments)
         layout = Layout.of_self_attention(padding_mask, segments=segments)
         check_length(layout, self.limit)
         if self.sampling is not None and self.training:

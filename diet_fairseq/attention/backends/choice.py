@@ -4,7 +4,7 @@ import torch
 
 from ...positions.base import KINDS
 from ...positions.scores import Factors, Offsets
-from ..context import kinds_of
+from ..context import term_kinds
 from .call import Backend, CallShape, has_triton, kernels_fit
 from .comparison import is_trusted
 from .cudnn import cudnn, cudnn_fits
@@ -38,14 +38,14 @@ def select_backend(setting: str | Backend, call: CallShape) -> str | Backend:
         setting: ``--attention-backend``, or a backend that is not in the table
         call: its shape
     """
-    if setting != "auto" and kinds_of(call.schemes) <= find_backend(setting).serves:
+    if setting != "auto" and term_kinds(call.schemes) <= find_backend(setting).serves:
         return setting
     return quickest(call)
 
 
 def candidates(call: CallShape) -> list[str]:
     """Backends that can compute the call, without duplicates."""
-    kinds = kinds_of(call.schemes)
+    kinds = term_kinds(call.schemes)
     has_line = (
         kinds <= {"offsets", "transform"}
         and "offsets" in kinds
@@ -117,7 +117,7 @@ def on_a_cpu(call: CallShape, names: list[str]) -> str:
     enough = 2048 if inference else 1024
     if "factors" in names and min(call.queries, call.keys) >= enough:
         return "factors"
-    if inference or kinds_of(call.schemes) <= {"transform"}:  # nothing is added to the score
+    if inference or term_kinds(call.schemes) <= {"transform"}:  # nothing is added to the score
         enough = 128 if inference or call.dtype is not torch.bfloat16 else 512
         return "sdpa" if call.keys >= enough else "reference"
     return "reference"
