@@ -1,6 +1,6 @@
 """Decoupled positional attention (DIET, TUPE and their baselines) for fairseq.
 
-Three things hold for imports, and this file and `plugin` are all that they take:
+Imports have three properties, which this file and `plugin` implement:
 
 - In whichever order a program imports fairseq and this package, the plugin is active before
   fairseq can load a checkpoint: models, tasks, criterions and optimizers are registered, and the

@@ -123,7 +123,7 @@ EXTRAS = {
 
 
 class Formatter(RawDescriptionHelpFormatter):
-    """Leaves room for the names of commands beside their help, and does not wrap examples."""
+    """Help formatter with wider columns for command names, and without wrapping of examples."""
 
     def __init__(self, prog: str, **options: Any) -> None:
         super().__init__(prog, max_help_position=30, **options)
@@ -131,7 +131,7 @@ class Formatter(RawDescriptionHelpFormatter):
 
 
 class Parser(ArgumentParser):
-    """Reports errors without the usage; ``examples`` end its help.
+    """An argument parser that reports errors without the usage; ``examples`` end its help.
 
     Attributes:
         subparsers: a parser for each word that may follow
@@ -165,7 +165,8 @@ class Parser(ArgumentParser):
             subparser.add_argument(
                 "--user-dir",
                 metavar="DIR",
-                help="package to import first, as in fairseq: position schemes of your own",
+                help="Python package to import first, as in fairseq, with your own position "
+                "schemes",
             )
             subparser.set_defaults(run=command.run)
         self.subparsers = action.choices

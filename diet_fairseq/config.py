@@ -18,7 +18,7 @@ from .positions.segments import SegmentScores
 
 Scheme = TypeVar("Scheme", bound=type[PositionScheme])
 
-#: general options that not every scheme has, see `options_of`
+#: general options that only some schemes have, see `options_of`
 BY_SCHEME = {
     "position_sharing",
     "position_input",
@@ -35,43 +35,44 @@ logger = logging.getLogger(__name__)
 
 #: options that no scheme declares
 GENERAL_OPTIONS = (
-    Option("position_scheme", str, "the position scheme (default: that of --arch)"),
+    Option("position_scheme", str, "position scheme (default: the scheme in the name of --arch)"),
     Option(
         "position_sharing",
         str,
-        "parameters that are not shared, shared by the heads of a layer, or by all layers",
+        "sharing of position parameters: none, among the heads of a layer (head), or among layers "
+        "(layer) (default: by scheme)",
         choices=("none", "head", "layer"),
     ),
     Option(
         "position_input",
         str,
-        "positions added to the input as well, with any scheme",
+        "position embeddings at the input, in addition to the scheme (default: by scheme)",
         choices=("none", "sinusoidal", "learned"),
     ),
     Option(
         "position_cross_attention",
         bool,
-        "alibi, diet_abs, tupe_a, tupe_r: add a term of its own to cross-attention",
+        "alibi, diet_abs, tupe_a, tupe_r: add a separate position term to cross-attention",
         default=False,
     ),
     Option(
         "position_sampling",
         str,
-        "positions in training: 0, 1, ... (none), from a random one on (shifted), or random ones "
-        "in their order (randomised) (default: none)",
+        "positions in training: 0, 1, ... (none), consecutive from a random start (shifted), or "
+        "random and increasing (randomised) (default: none)",
         choices=("none", "shifted", "randomised"),
     ),
     Option(
         "position_sampling_length",
         int,
-        "number of positions that --position-sampling draws from (default: all that the model has)",
+        "number of positions that --position-sampling draws from (default: all positions)",
         check=at_least(1),
     ),
     Option(
         "position_temperature",
         float,
-        "at inference: number that the logits of attention are divided by; below 1 for inputs that "
-        "are longer than those of training (default: 1)",
+        "softmax temperature of attention at inference; below 1 sharpens attention on inputs "
+        "longer than in training (default: 1)",
         check=check_positive,
     ),
     Option(
@@ -83,21 +84,23 @@ GENERAL_OPTIONS = (
     Option(
         "projection_sharing",
         str,
-        "linear schemes: matrices for the keys and for the values of every layer (none), one for "
-        "both (key-value), or one for all layers (layer) (default: none)",
+        "linear schemes: separate matrices for keys and values in every layer (none), one matrix "
+        "for both (key-value), or one matrix for all layers (layer) (default: none)",
         choices=("none", "key-value", "layer"),
     ),
     Option(
         "segment_scheme",
         str,
-        "segments are ignored, an embedding at the input, or a score in every head",
+        "segments: ignored (none), embedded at the input (input), or scored in every head "
+        "(per-head) (default: per-head for diet_rel and diet_abs, otherwise input)",
         choices=("none", "input", "per-head"),
     ),
     Option("num_segments", int, "number of segments (default: 2)", check=at_least(1)),
     Option(
         "attention_backend",
         str,
-        "how attention is computed; auto: the fastest, by figures of CPUs, an H100 and an H200",
+        "implementation of attention; auto chooses by timings on CPUs, an H100 and an H200 "
+        "(default: auto)",
         default="auto",
         choices=("auto", *BACKENDS),
     ),
@@ -110,9 +113,9 @@ def translation_schemes() -> tuple[str, ...]:
 
 
 def position_options() -> dict[str, Option]:
-    """All position options by name, with those of schemes that a user registered.
+    """All position options by name, including options of schemes that a user registered.
 
-    The default of a scheme's option is that of no scheme.
+    Options of schemes have no default here, because defaults differ among schemes.
 
     Raises:
         TypeError: a scheme's option has a name not allowed, or is declared differently elsewhere
@@ -125,8 +128,8 @@ def position_options() -> dict[str, Option]:
         is_new = option.name.startswith("position_") and option.name not in general
         if not is_new or options.setdefault(option.name, option) != option:
             raise TypeError(
-                f"the option {option.name!r} of a scheme must begin with position_, and nothing "
-                "else may declare it differently: rename it"
+                f"the scheme option {option.name!r} must begin with position_ and must not differ "
+                "from another option of this name: rename it"
             )
     scheme = replace(general["position_scheme"], choices=tuple(SCHEMES))
     return options | general | {"position_scheme": scheme}
@@ -180,8 +183,8 @@ def register_position_scheme(name: str) -> Callable[[Scheme], Scheme]:
 class PositionConfig:
     """How position information enters the model: an attribute for each of `position_options`.
 
-    The value is None if the option is not given and the scheme decides. Annotated are the options
-    that this package reads outside of the scheme that declares them.
+    The value is None if the option is not given and the scheme decides. The annotations list the
+    options that this package reads outside the scheme that declares them.
     """
 
     position_scheme: str
@@ -214,7 +217,7 @@ class PositionConfig:
 
     @classmethod
     def from_args(cls, args: Namespace | Any) -> "PositionConfig":
-        """Read and check the options among fairseq's arguments, and set the defaults of others."""
+        """Read and check the options in fairseq's arguments, and set missing defaults."""
         options = position_options().items()
         config = cls(**{name: getattr(args, name, option.default) for name, option in options})
         if config.position_scheme not in SCHEMES:
@@ -244,7 +247,7 @@ class PositionConfig:
     def temperature(self) -> float:
         """Divisor of the logits of attention at inference, Chi et al. (2024).
 
-        It divides q k^T and all that is added to it, in every attention that a scheme may act in.
+        It divides the sum of q k^T, scores and mask in every attention in which a scheme may act.
         """
         return 1.0 if self.position_temperature is None else self.position_temperature
 
@@ -268,7 +271,7 @@ class PositionConfig:
             if length > keys.positions:
                 raise UserError(
                     f"--projection-length must be at most {keys.flag} ({keys.positions}), but is "
-                    f"{length}"
+                    f"{length}: lower it"
                 )
             keys = Limit(length, "--projection-length")
         return AttentionShape(
@@ -293,12 +296,12 @@ class PositionConfig:
         return built
 
     def constructor_options(self, scheme: type[PositionScheme]) -> dict[str, Any]:
-        """The options that are given, by the keywords of the scheme's constructor."""
+        """The given options, by the keywords of the scheme's constructor."""
         given = {option.argument: getattr(self, option.name) for option in scheme.options}
         return {name: value for name, value in given.items() if value is not None}
 
     def __str__(self) -> str:
-        """One line that identifies a run: every option in force."""
+        """One line that identifies a run: all options with their final values."""
         given = vars(self).copy()
         if self.position_gain is None:  # the scheme's default, unless it follows from its size
             given["position_gain"] = options_of(self.scheme).get("position_gain")
@@ -334,23 +337,24 @@ class PositionConfig:
             if not self._has_option(option.name):
                 raise UserError(
                     f"{option.flag}{'' if value is True else f' {value}'} is not an option of the "
-                    f"position scheme {self.position_scheme}: leave it out, or take one of "
+                    f"position scheme {self.position_scheme}: leave it out, or use one of "
                     f"{', '.join(schemes_with(option.name))}"
                 )
             need, has_effect = NEEDS.get(option.name, ("", lambda _: True))
             if not has_effect(self):
                 raise UserError(
-                    f"{option.flag} {value} has no effect without {need}: leave it out, or add that"
+                    f"{option.flag} {value} has no effect without {need}: leave it out, or add "
+                    f"{need}"
                 )
         if self.segment_scheme == "per-head" and self.scheme.compressed:
             raise UserError(
                 "--segment-scheme per-head can't be combined with the position scheme "
-                f"{self.position_scheme}: each of its compressed keys is a mixture of tokens of "
-                "all segments; take input or none"
+                f"{self.position_scheme}: its compressed keys mix tokens of all segments; use "
+                "input or none"
             )
 
     def _has_option(self, name: str) -> bool:
-        """Whether the option is one of the scheme, of segments per head, or of any scheme."""
+        """Whether the option belongs to the scheme, to per-head segments, or to every scheme."""
         is_general = any(option.name == name for option in GENERAL_OPTIONS)
         return (
             (is_general and name not in BY_SCHEME)
@@ -359,20 +363,20 @@ class PositionConfig:
         )
 
     def _check_backend(self, scheme: PositionScheme) -> None:
-        """Refuse a backend that doesn't serve all kinds of terms that the scheme has."""
+        """Refuse a backend that does not compute all kinds of the scheme's terms."""
         backend = BACKENDS.get(self.attention_backend)
         lacking = () if backend is None else scheme.kinds - backend.serves
         if lacking:
             fit = [name for name in BACKENDS if scheme.kinds <= BACKENDS[name].serves]
             raise UserError(
                 f"--attention-backend {self.attention_backend} can't compute the position scheme "
-                f"{self.position_scheme}, which has {' and '.join(sorted(lacking))}: take "
+                f"{self.position_scheme}, which has {' and '.join(sorted(lacking))}: use "
                 f"{', '.join(('auto', *fit))}"
             )
 
 
 def reads_positions(config: PositionConfig) -> bool:
-    """Whether other positions of tokens would change what the model computes."""
+    """Whether the model's output depends on the positions of tokens."""
     scheme = config.scheme
     return (
         scheme.compressed
@@ -381,7 +385,7 @@ def reads_positions(config: PositionConfig) -> bool:
     )
 
 
-#: options that need something else -> its name, and whether it is there
+#: option -> what it needs to have an effect, and whether that is given
 NEEDS: dict[str, tuple[str, Callable[[PositionConfig], bool]]] = {
     "position_peak": ("--position-start local", lambda c: c.position_start != "blind"),
     "position_sampling": (
@@ -400,7 +404,7 @@ def current_backend(name: str) -> str:
     """The backend of this name; auto for a name of an earlier version."""
     if name not in RETIRED_BACKENDS:
         return name
-    logger.info(f"--attention-backend {name} is no longer there: auto is taken")
+    logger.info(f"--attention-backend {name} no longer exists: using auto")
     return "auto"
 
 
@@ -456,5 +460,5 @@ def import_user_dir(folder: Path) -> None:
     module = import_module(folder.name)
     if Path(module.__file__ or "").parent != folder:
         raise UserError(
-            f"{folder} has the name of another module, {module.__file__}: rename the folder"
+            f"{folder} has the same name as the module {module.__file__}: rename the folder"
         )

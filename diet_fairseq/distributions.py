@@ -1,7 +1,7 @@
 """Installed distributions of fairseq, and a warning about untested ones.
 
-Several distributions on PyPI have a package ``fairseq``. pip installs one over another without a
-word, and removing one then deletes files of the other.
+Several distributions on PyPI have a package ``fairseq``. pip silently
+installs one over another, and removing one then deletes files of the other.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""A user's mistake: checks that raise it, and its report, one line on stderr with status 1.
+"""Users' mistakes: checks that raise them, and their report, one line on stderr with status 1.
 
 Ctrl-C is reported likewise, with status 130 and how to continue.
 """
@@ -17,8 +17,8 @@ from typing import TypeVar
 Number = TypeVar("Number", int, float)
 #: environment variable: with 1 the traceback of a `UserError` is printed, too
 DEBUG = "DIET_FAIRSEQ_DEBUG"
-#: part of the name of an option that costs time and memory without parameters -> its largest value
-#: in untrusted files
+#: part of the name of an option that costs time and memory without parameters -> the largest value
+#: allowed in untrusted files
 MAX_UNTRUSTED_VALUES = {
     "positions": 1 << 20,
     "position_max_distance": 1 << 16,
@@ -69,7 +69,7 @@ def check_betas(flag: str, value: str | Iterable[float]) -> tuple[float, float]:
 
 
 def one_line(text: str) -> str:
-    """The text with control characters escaped: names of files and values may contain any."""
+    """The text with control characters escaped, because file names and values may contain them."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
@@ -100,7 +100,7 @@ def report_user_errors(excepthook: Callable) -> Callable:
 
 @contextmanager
 def as_user_error(message: Callable[[Exception], str]) -> Iterator[None]:
-    """Raise an exception as a `UserError` with the text of ``message``, or the one behind it."""
+    """Convert exceptions to the `UserError` behind them, or to one with the text of ``message``."""
     try:
         yield
     except Exception as error:

@@ -1,8 +1,8 @@
 """Files: written completely or not at all, and read as untrusted input.
 
-Written files. Each is first written as ``NAME.WRITER.tmp`` in the same folder, and renamed once all
-of it is on the disk. A process that is killed at any moment leaves the old file or the new one; of
-several that write to one name at once, the last to end wins.
+Written files. A file is first written as ``NAME.WRITER.tmp`` in its folder, and renamed when it is
+completely on the disk. A process that is killed at any moment leaves the old file or the new file;
+if several processes write to one name at once, the last one to finish wins.
 
 Untrusted files. Only regular files are opened, and at most a limit of bytes is read. Pipes without
 a writer, endless devices, links to either, gzip files that unpack to more than memory holds, and
@@ -42,7 +42,7 @@ ADVICE = "give another file"
 def atomic_file(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
     """A file to write to, which becomes ``path`` at the end; a failure is a `UserError`.
 
-    Text is UTF-8, and its lines end in a newline alone.
+    Text is UTF-8, and lines end in a newline only.
     """
     tmp_path = f"{path}.{os.getpid()}-{threading.get_ident()}{TMP_SUFFIX}"
     encoding, newline = (None, None) if "b" in mode else ("utf-8", "\n")
@@ -71,10 +71,10 @@ def refuse_existing(folder: Path) -> None:
     """Refuse a path that exists.
 
     Raises:
-        UserError: a file or folder is there
+        UserError: the path exists
     """
     if os.path.lexists(folder):
-        raise UserError(f"{folder} exists: remove it, or give another folder")
+        raise UserError(f"{folder} already exists: remove it, or give another folder")
 
 
 @contextmanager
@@ -82,7 +82,7 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
     """A temporary folder to write to, which is renamed to ``folder`` when it is complete.
 
     Raises:
-        UserError: the folder can't be written; nothing is left of it
+        UserError: the folder can't be written; no partial folder remains
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -132,8 +132,8 @@ def check_regular(
         raise UserError(f"{name} is {kind}: {advice}")
     if max_bytes is not None and status.st_size > max_bytes:
         raise UserError(
-            f"{name} is too large: it has {status.st_size:,} bytes, and may have {max_bytes:,}; "
-            f"{advice}"
+            f"{name} is too large: it must have at most {max_bytes:,} bytes, but has "
+            f"{status.st_size:,}; {advice}"
         )
 
 
@@ -161,7 +161,7 @@ def open_text(
     advice: str = ADVICE,
     newline: str | None = None,
 ) -> TextIOWrapper:
-    """Open a regular file to read UTF-8; ``newline`` is that of `open`."""
+    """Open a regular file to read UTF-8; ``newline`` as in `open`."""
     return TextIOWrapper(open_regular(path, max_bytes, advice), encoding="utf-8", newline=newline)
 
 
@@ -176,7 +176,7 @@ def read_bytes(path: Path, max_bytes: int, advice: str = ADVICE) -> bytes:
         except OSError as error:
             raise _read_error(path, error, advice) from error
     if len(content) > max_bytes:
-        raise UserError(f"{path} is too large: it may have {max_bytes:,} bytes; {advice}")
+        raise UserError(f"{path} is too large: it must have at most {max_bytes:,} bytes; {advice}")
     return content
 
 

@@ -1,4 +1,4 @@
-"""`check_scheme` tests the properties of position schemes on a scheme of your own."""
+"""Property tests of position schemes: `check_scheme` tests a scheme of your own."""
 
 import copy
 from argparse import Namespace
@@ -47,7 +47,7 @@ def check_scheme(scheme: type[PositionScheme]) -> None:
 
 
 def check_shapes(name: str, heads: int = HEADS) -> None:
-    """Every method gives what its kind of term says, for all layouts."""
+    """Every method returns the shapes and types of its kind of term, for all layouts."""
     kind, width, limit = SCHEMES[name], WIDTH // HEADS, Limit(LIMIT, "--max-positions")
     keys = Limit(4, "--projection-length") if kind.compressed else limit
     project = Projections(*[lambda x: x.unflatten(-1, (HEADS, width)).transpose(0, 1)] * 2)
@@ -67,7 +67,9 @@ def check_shapes(name: str, heads: int = HEADS) -> None:
             _check_shape(score.dense(layout), 3, heads, tq, tk)
         q, k = torch.randn(3, HEADS, tq, width), torch.randn(3, HEADS, tk, width)
         for x, turned in zip((q, k), scheme.transform(q, k, layout), strict=True):
-            assert turned.shape == x.shape, f"transform gives {tuple(turned.shape)}"
+            assert turned.shape == x.shape, (
+                f"transform must keep the shape {tuple(x.shape)}, but returns {tuple(turned.shape)}"
+            )
         rows_of = scheme.query_rows(layout, project), scheme.key_rows(layout, project)
         for rows in (*rows_of, scheme.value_rows(layout)):
             if rows is not None:
@@ -79,7 +81,7 @@ def check_shapes(name: str, heads: int = HEADS) -> None:
 
 def _check_shape(x: Tensor, *shape: int) -> None:
     fits = [n in (1, most) for n, most in zip(x.shape, shape, strict=True)]
-    assert all(fits), f"a shape is {tuple(x.shape)}, but must be {shape}, or 1 for any of these"
+    assert all(fits), f"a shape must be {shape}, or 1 in any dimension, but is {tuple(x.shape)}"
 
 
 @torch.no_grad()
@@ -165,7 +167,7 @@ def check_backends(name: str) -> None:
 
 
 def check_sharing(name: str) -> None:
-    """Heads and layers share what ``--position-sharing`` says, and copies share nothing."""
+    """Heads and layers share parameters by ``--position-sharing``, and copies share nothing."""
     if not SCHEMES[name].in_attention:
         return
     if any(scheme.state_dict() for scheme in _schemes(_model(name)).values()):
@@ -232,7 +234,7 @@ def _logits(
     targets: list[Tensor] = TARGETS,
     left_pad: bool = True,
 ) -> Tensor:
-    """(real tokens, V); targets are padded on the other side than sources."""
+    """(real tokens, V); targets and sources are padded on opposite sides."""
     source = collate_tokens(sources, WORDS.pad(), left_pad=left_pad)  # (B, T)
     target = collate_tokens(targets, WORDS.pad(), left_pad=not left_pad)
     if not hasattr(model, "decoder"):
@@ -249,4 +251,4 @@ def _gradients(model: nn.Module, logits: Tensor) -> dict[str, Tensor]:
 
 def _check_same(a: Tensor, b: Tensor, about: str = "", tolerance: float = 1e-5) -> None:
     difference = float((a - b).detach().abs().max() / b.detach().abs().max().clamp(min=1))
-    assert difference <= tolerance, f"{about}outputs lie {difference:.1g} apart"
+    assert difference <= tolerance, f"{about}outputs differ by {difference:.1g}"

@@ -76,12 +76,12 @@ def test_a_file_that_can_not_be_read_is_named(tmp_path):
 def test_sizes_are_bounded_also_when_unpacked(tmp_path):
     (tmp_path / "file").write_bytes(b"a" * 10)
     assert read_bytes(tmp_path / "file", 10) == b"a" * 10
-    with pytest.raises(UserError, match="is too large: it has 10 bytes, and may have 9;"):
+    with pytest.raises(UserError, match="is too large: it must have at most 9 bytes, but has 10;"):
         read_bytes(tmp_path / "file", 9)
     packed = tmp_path / "file.gz"
     packed.write_bytes(gzip.compress(b"a" * 10_000_000))
     assert len(read_bytes(packed, 10_000_000)) == 10_000_000
-    with pytest.raises(UserError, match="is too large: it may have 9,999,999 bytes"):
+    with pytest.raises(UserError, match="is too large: it must have at most 9,999,999 bytes"):
         read_bytes(packed, 9_999_999)
     packed.write_bytes(packed.read_bytes()[:-10])
     with pytest.raises(UserError, match="is truncated or damaged"):

@@ -106,5 +106,5 @@ works "$py" "$imports" || {
 works "$py" 'import torchaudio' || step "no torchaudio" "$py" -m pip uninstall --yes torchaudio
 
 step "diet_fairseq and its tools" "${pip[@]}" --no-build-isolation --editable '.[dev]'
-say "done. '. $VENV/bin/activate' puts fairseq-train and its kin on your PATH." \
+say "done. '. $VENV/bin/activate' puts fairseq-train and the other commands on your PATH." \
     "From another folder: --user-dir $PWD/diet_fairseq"

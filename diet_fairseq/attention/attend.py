@@ -11,7 +11,7 @@ from torch import Tensor
 from ..positions.base import Projections
 from ..positions.scores import Score
 from .backends import AttentionCall, find_backend
-from .context import Context, Schemes, query_scale, scores_of, transformed
+from .context import Context, Schemes, query_scale, scores_of, transform_queries_and_keys
 from .rows import row_scores
 
 # Notation: B sentences, H heads, Tq queries, Tk keys of width d_h.
@@ -21,10 +21,10 @@ class KeyValueStore(Protocol):
     """The keys and values of one attention that decoding keeps, (B, H, Tk, d_h) each."""
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Add those of new tokens, (B, H, new, d_h), and return all."""
+        """Add the keys and values of new tokens, (B, H, new, d_h), and return all."""
 
     def complete(self) -> tuple[Tensor, Tensor] | None:
-        """Those of the source, which are complete once they are there; None: not there yet."""
+        """The source's keys and values; None: not stored yet."""
 
 
 def attend(
@@ -46,7 +46,7 @@ def attend(
         q: (B, H, Tq, d_h), scaled by `query_scale`
         k, v: (B, H, new keys, d_h), projected and not yet transformed
         context: the layout, the shared schemes with their scores, and the backend
-        schemes: those of this attention alone; none: those that layers share
+        schemes: the schemes of this attention; empty: the schemes that layers share
         project: the attention's own maps of queries and keys
         dropout: the probability that a weight is dropped
         store: the keys and values of earlier tokens, to which these are added
@@ -59,9 +59,11 @@ def attend(
     backend = find_backend("reference" if need_weights else context.backend)
     layout = context.layout
     if is_static:
-        transformed_q, _ = transformed(schemes or context.shared, q, k[:, :, :0], layout)
+        transformed_q, _ = transform_queries_and_keys(
+            schemes or context.shared, q, k[:, :, :0], layout
+        )
     else:
-        transformed_q, k = transformed(schemes or context.shared, q, k, layout)
+        transformed_q, k = transform_queries_and_keys(schemes or context.shared, q, k, layout)
         if store is not None:
             k, v = store.append(k, v)
     if k.size(2) >= 256 and k.device.type == "cpu":
@@ -84,7 +86,7 @@ def create_call(
     native_score: type[Score] | None,
     dropout: float = 0.0,
 ) -> AttentionCall:
-    """The call that a backend computes; arguments as of `attend`, all keys (B, H, Tk, d_h).
+    """The call that a backend computes; arguments as in `attend`, with all keys (B, H, Tk, d_h).
 
     ``native_score`` is the type of score that the backend reads.
     """

@@ -16,11 +16,12 @@ class Compression(nn.Module):
     """E X, Wang et al. (2020), eq. 7: T tokens become k mixtures of them.
 
     ``weight`` is E, (k, n); its column t belongs to the token at position t, wherever padding
-    stands. It is drawn from N(0, 0.02) like all of BERT's, as in fairseq's Linformer, whose names
-    these are (the paper's theory has N(0, 1/k)). With a local start every mixture is the mean of
-    n / k neighbours, so that a compressed key has a place, which a local score can point at.
+    stands. It is drawn from N(0, 0.02) like all of BERT's, as in fairseq's Linformer, whose
+    parameter names it has (the paper's theory has N(0, 1/k)). With a local start every mixture is
+    the mean of n / k neighbours, so that a compressed key has a place, which a local score can
+    point at.
 
-    It is no `nn.Linear`, because `init_bert_params` would initialise that again.
+    It is not an `nn.Linear`, because `init_bert_params` would initialise that again.
     """
 
     #: see `PositionScheme.position_axes`
@@ -53,7 +54,7 @@ class Compression(nn.Module):
 
 
 def without_padding(x: Tensor, layout: Layout) -> Tensor:
-    """x (T, B, d), zero at padding: so it contributes nothing to any mixture."""
+    """x (T, B, d), zero at padding, so that padding contributes to no mixture."""
     if layout.padding_mask is None:
         return x
     return x.masked_fill(layout.padding_mask.T.unsqueeze(-1), 0.0)

@@ -16,7 +16,7 @@ from .packing import Packing
 if TYPE_CHECKING:
     from .backends.call import Backend
 
-#: the schemes of one attention call, side by side: of positions, and of segments
+#: the schemes of one attention call: of positions and of segments
 Schemes = tuple[PositionScheme, ...]
 #: the scores whose sum is added to q k^T
 Scores = tuple[Score, ...]
@@ -29,10 +29,10 @@ class Context:
     Attributes:
         layout: of queries and keys
         shared: the schemes that all layers share; empty where every layer has its own
-        scores: their scores, computed once for all layers; None where every layer has its own
-        backend: the one that the scores were computed for, and that all layers use: a key of
-            `BACKENDS`, or another backend
-        compress: the compression of keys and values that all layers share, if they do
+        scores: the shared schemes' scores, computed once; None if every layer has its own scheme
+        backend: the backend of all layers, for which the scores were computed: a key of `BACKENDS`
+            or a `Backend`
+        compress: the compression of keys and values that all layers share, or None
         packing: of the layers' tokens; None: they are not packed
         temperature: the divisor of the logits, see `PositionConfig.temperature`
     """
@@ -47,10 +47,10 @@ class Context:
 
 
 def scores_of(schemes: Schemes, layout: Layout, typed: type[Score] | None = None) -> Scores:
-    """The scores of schemes, which don't depend on the tokens.
+    """The scores of schemes, which do not depend on the tokens' content.
 
-    Those of the type ``typed`` are returned as they are, for a backend that reads them; the rest is
-    summed to one `Dense`, so that layers that share them don't compute it again.
+    Scores of the type ``typed`` are returned unchanged, for a backend that reads them. All others
+    are summed into one `Dense`, which layers can share.
 
     Raises:
         UserError: a score has another type than its scheme declares
@@ -80,16 +80,18 @@ def dense_sum(scores: Scores, layout: Layout) -> Tensor | None:
 
 
 def prepare(schemes: Schemes, layout: Layout) -> None:
-    """Let schemes that all layers share compute once what their transformations need.
+    """Call `PositionScheme.prepare` of the schemes that all layers share.
 
-    In self-attention, where schemes transform, as many keys are new as there are queries.
+    In self-attention there are as many new keys as queries.
     """
     for scheme in schemes:
         if "transform" in scheme.kinds:
             scheme.prepare(layout.last_keys(layout.query_positions.size(1)))
 
 
-def transformed(schemes: Schemes, q: Tensor, k: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
+def transform_queries_and_keys(
+    schemes: Schemes, q: Tensor, k: Tensor, layout: Layout
+) -> tuple[Tensor, Tensor]:
     """Queries and keys before their product, see `PositionScheme.transform`.
 
     Args:
@@ -104,7 +106,7 @@ def transformed(schemes: Schemes, q: Tensor, k: Tensor, layout: Layout) -> tuple
     return q, k
 
 
-def kinds_of(schemes: Schemes) -> frozenset[str]:
+def term_kinds(schemes: Schemes) -> frozenset[str]:
     """The kinds of terms that these schemes have together."""
     return frozenset().union(*(scheme.kinds for scheme in schemes))
 

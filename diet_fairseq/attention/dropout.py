@@ -16,8 +16,8 @@ PER_DRAW = 4
 def dropout(x: Tensor, p: float) -> Tensor:
     """`torch.nn.functional.dropout` in training: zeros with probability p, the rest / (1 - p).
 
-    On a CPU p is rounded to a multiple of 2^-16, in the factor 1 / (1 - p) as well, so that the
-    mean stays x. With the same seed other elements are 0 than in `F.dropout`.
+    On a CPU p is rounded to a multiple of 2^-16, also in the factor 1 / (1 - p), so that the mean
+    stays x. With the same seed, other elements are dropped than by `F.dropout`.
     """
     parts = round(p * PARTS)
     if x.device.type != "cpu" or not 0 < parts < PARTS:

@@ -27,7 +27,7 @@ class Packing:
 
     @staticmethod
     def of(layout: Layout) -> "Packing | None":
-        """The packing of a layout's tokens; None: too little padding, or a GPU (not measured)."""
+        """The packing of a layout's tokens; None with little padding, or on a GPU (unmeasured)."""
         mask = layout.padding_mask
         if mask is None or mask.device.type != "cpu" or torch.compiler.is_compiling():
             return None

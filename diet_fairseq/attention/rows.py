@@ -1,7 +1,7 @@
 """The terms of rows: vectors that meet queries, keys or weights, one for each pair of tokens.
 
-One product with all rows, of which each pair picks an entry, costs far less than a vector for every
-pair.
+One product with all rows, from which each pair picks an entry, costs far less than one vector for
+every pair.
 """
 
 import torch
@@ -23,7 +23,7 @@ def row_scores(
         q: before, k: after `PositionScheme.transform`
         layout: of queries and keys
         project: the layer's own projections
-        scale: of the queries; the products of keys get it as well
+        scale: scale of the queries, which also multiplies the products of keys
     """
     scores: list[Dense] = []
     for scheme in schemes:

@@ -1,4 +1,4 @@
-"""Checkpoints as data: nothing in them is executed, and none makes fairseq open another file.
+"""Checkpoints as data: their content is never executed, and can't make fairseq open other files.
 
 A hostile checkpoint can act in three ways. Its pickle can name any function, and set any attribute
 of an object: PyTorch's ``weights_only`` takes the names in `pickled_objects` alone, and `plain`

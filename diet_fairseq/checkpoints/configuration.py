@@ -1,4 +1,4 @@
-"""A checkpoint's configuration, which comes from a stranger: data that runs and opens nothing.
+"""Checks of a checkpoint's configuration, which is untrusted: it must run and open nothing.
 
 A checkpoint has it as ``cfg``, a dictionary of sections, or, if it is old, as ``args``, a namespace
 of all options.
@@ -65,8 +65,8 @@ _DEEPEST_STRINGS = 4  # of strings in strings
 def check(args: Any, cfg: Any) -> None:
     """Refuse a configuration that does more than describe the model.
 
-    fairseq evaluates some strings as Python, and Hydra looks up names in others. Which ones depends
-    on the model, so all are checked.
+    fairseq evaluates some strings as Python, and Hydra looks up names in others. All strings are
+    checked, because the evaluated strings depend on the model.
     """
     for place, value in values(args, cfg):
         for name, most in MAX_UNTRUSTED_VALUES.items():
@@ -81,16 +81,16 @@ def check(args: Any, cfg: Any) -> None:
 
 def _check_text(place: str, text: str) -> None:
     where = f"{shown(place)} of its configuration is {quoted(text)}"
-    # fairseq writes configurations with everything looked up; Hydra, which reads old ones, takes
-    # "$\\{" for "${", too
+    # fairseq writes configurations with interpolations resolved; Hydra, which reads old ones, reads
+    # "$\\{" as "${", too
     expressions = list(_expressions(text))
     if any("$" in string and "{" in string for string, _ in expressions):
-        raise Refused(f"{where}, which asks to look something up")
+        raise Refused(f"{where}, which is an interpolation that reads other values")
     option = place.removesuffix("._name").rpartition(".")[2]
     if option in _REGISTERED and text not in (registry := REGISTRIES[option]["registry"]):
         raise Refused(
-            f"its {option} is {quoted(text)}, which fairseq doesn't have: take one of "
-            f"{', '.join(sorted(registry))}, or give the --user-dir that has it"
+            f"its {option} is {quoted(text)}, which fairseq doesn't have: use one of "
+            f"{', '.join(sorted(registry))}, or give the --user-dir that registers it"
         )
     if option in (*REGISTRIES, "task", "arch") and not _NAME.fullmatch(text):
         raise Refused(f"{where}, which is not a name")  # Hydra would look for a file of this name
@@ -194,7 +194,7 @@ def values(args: Any, cfg: Any) -> Iterator[tuple[str, Any]]:
 
 
 def without_files(config: Any) -> tuple[Any, str]:
-    """The configuration without names of files in the sections that are used, and those names.
+    """The configuration without file names in the sections that fairseq uses, and these names.
 
     A model's parameters come from its checkpoint, so the files that it was started from are not
     needed. The user must name the files that cut text: omegaconf takes "???" for a missing option.

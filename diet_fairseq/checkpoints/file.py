@@ -1,4 +1,4 @@
-"""Checkpoint files: nothing in one is executed, and a faulty one raises a clear error."""
+"""Reading of checkpoint files: content is never executed, and faulty files raise a clear error."""
 
 import os
 import pickle
@@ -23,7 +23,7 @@ TRUST = "use a checkpoint from a source that you trust"
 #: copies of a file's content that loading may make
 MOST_COPIES = 20
 ADVICE = "give a checkpoint, such as checkpoint_best.pt"
-#: held while a file is read: PyTorch has one list of allowed names for all threads
+#: lock while a file is read, because all threads share PyTorch's list of allowed names
 _LOADING_LOCK = threading.RLock()
 
 
@@ -32,7 +32,7 @@ def report_faults(path: Any) -> Iterator[None]:
     """Within this context, a command of ours builds the model of a checkpoint.
 
     Raises:
-        UserError: it has a fault, or a file that it needs is missing
+        UserError: the checkpoint has a fault, or a file that it needs is missing
     """
     try:
         yield
@@ -40,8 +40,8 @@ def report_faults(path: Any) -> Iterator[None]:
         raise
     except FileNotFoundError as error:
         raise UserError(
-            f"there is no file {shown(str(error.filename or error))}, which {path} needs: give by "
-            "--data the folder that fairseq-preprocess wrote for it"
+            f"{path} needs {shown(str(error.filename or error))}, which does not exist: give "
+            "--data, the folder that fairseq-preprocess wrote for this checkpoint"
         ) from error
     except Exception as error:
         if _is_out_of_memory(error):
@@ -52,7 +52,7 @@ def report_faults(path: Any) -> Iterator[None]:
 
 
 def check_regular(path: Any) -> None:
-    """Refuse a folder, a pipe or a device in the place of a checkpoint."""
+    """Refuse a checkpoint that is a folder, a pipe or a device."""
     if os.path.lexists(path):
         files.check_regular(path, advice=ADVICE)
 
@@ -64,9 +64,9 @@ def read(file: Any, map_location: Any = None) -> dict[str, Any]:
         file: a path, or an open file
 
     Raises:
-        UserError: the file has any fault; nothing in it was run
+        UserError: the file has a fault; none of its content was executed
     """
-    name = _name_of(file)
+    name = _file_name(file)
     state = load(file, map_location)
     model = state.get("model") if isinstance(state, dict) else None
     if not isinstance(model, Mapping):
@@ -91,7 +91,7 @@ def read(file: Any, map_location: Any = None) -> dict[str, Any]:
 
 def load(file: Any, map_location: Any = None, other_types: tuple[type, ...] = ()) -> Any:
     """The content of a file, checkpoint or not, by `CHECKPOINT_NAMES` and of ``other_types``."""
-    name = _name_of(file)
+    name = _file_name(file)
     if not hasattr(file, "read"):
         files.check_regular(file, advice=ADVICE)
     user_types = tuple(
@@ -117,7 +117,7 @@ def _check_archive(file: Any) -> int:
     """The size of a file in bytes, once it is safe to unpack.
 
     Raises:
-        Refused: it is compressed, as torch.save never writes it
+        Refused: it is compressed, which files of torch.save never are
         UnpicklingError: see `check_cost`
     """
     with nullcontext(file) if hasattr(file, "read") else files.open_regular(file) as archive:
@@ -140,7 +140,7 @@ def _check_archive(file: Any) -> int:
             archive.seek(start)
 
 
-def _name_of(file: Any) -> str:
+def _file_name(file: Any) -> str:
     """The path of a file for messages; a file in memory has none."""
     return str(getattr(file, "name", "a checkpoint")) if hasattr(file, "read") else str(file)
 

@@ -1,10 +1,10 @@
-"""The names that a checkpoint's pickle may use, and what each of them stands for.
+"""The names that a checkpoint's pickle may use, and the objects that replace them.
 
 PyTorch's ``weights_only`` calls an allowed name with any arguments, and lets a file set any
 attribute of the result, ``__class__`` among them. So the names of argparse and NumPy in a pickle
 stand for classes that record arguments and state and act on neither; `plain.plain` replaces each
-record by the object that it describes, once every part of it is checked. The functions here take
-the place of PyTorch's, and of Python's codecs, which accept more than a checkpoint needs.
+record by the object that it describes, once every part of it is checked. The functions here
+replace PyTorch's and Python's codecs, which accept more than a checkpoint needs.
 """
 
 import math
@@ -144,9 +144,9 @@ CHECKPOINT_NAMES = _allowed_names()
 
 @contextmanager
 def only_checkpoint_names(most_bytes: int, other_types: tuple[type, ...] = ()) -> Iterator[None]:
-    """Within this context, ``weights_only`` in this thread takes the names of a checkpoint alone.
+    """Within this context, ``weights_only`` in this thread accepts only the names of a checkpoint.
 
-    Names of ``other_types``, and those that the user allows, are taken as well. Tensors come to at
+    It also accepts names of ``other_types``, and names that the user allows. Tensors come to at
     most ``most_bytes``.
     """
     rebuild_tensor = TensorBuilder(most_bytes).rebuild_tensor
@@ -267,7 +267,7 @@ def build_scalar(recorded: RecordedScalar) -> np.int64 | np.float64:
         raise ValueError("a number without a type or value")
     numbers = _read_numbers(*recorded.args)
     if numbers.size != 1:
-        raise ValueError(f"{numbers.size:,} numbers in the place of one")
+        raise ValueError(f"{numbers.size:,} numbers where one is expected")
     return numbers[0]
 
 
@@ -285,7 +285,7 @@ def _read_numbers(dtype: Any, raw: Any) -> np.ndarray:
     if state[1] != "<":
         raise ValueError(f"numbers in the byte order {state[1][:20]!r}")
     if type(raw) is not bytes:
-        raise ValueError("numbers that are not made of bytes")
+        raise ValueError("numbers that are not stored as bytes")
     if len(raw) % 8:
-        raise ValueError("numbers that are cut off")
+        raise ValueError("truncated numbers")
     return np.frombuffer(raw, f"<{code}")

@@ -1,4 +1,4 @@
-"""Plain data: a copy of a checkpoint's content that is safe to walk through.
+"""Plain data: a copy of a checkpoint's content that is safe to traverse.
 
 PyTorch's ``weights_only`` keeps out programs, but not values that contain themselves, lists that
 are shared so often that a walk through them never ends, tensors without memory, or objects with
@@ -42,7 +42,7 @@ _MOST_VALUES = 20_000_000  # shared containers count each time
 
 
 class Refused(ValueError):
-    """A checkpoint holds a value that none may hold. The caller adds the name of the file."""
+    """A checkpoint holds a value that is not allowed. The caller adds the file's name."""
 
 
 def plain(state: Any, other_types: tuple[type, ...] = (), most_bytes: float = math.inf) -> Any:
@@ -66,7 +66,7 @@ def plain(state: Any, other_types: tuple[type, ...] = (), most_bytes: float = ma
             return value, 1
         if kind not in allowed:
             name = kind.__name__.removeprefix("Recorded")
-            raise _refused(path, f"is of the type {name}, which no checkpoint needs there")
+            raise _refused(path, f"is of the type {name}, which checkpoints don't have there")
         if kind in _VALUES or kind is torch.dtype:
             return value, 1
         place = id(value), id(allowed)

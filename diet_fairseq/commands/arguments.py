@@ -39,13 +39,15 @@ def add_model_files(parser: ArgumentParser) -> None:
     """Add the options for a model's files, which `translate.model_files.ModelOptions` holds."""
     add = parser.add_argument_group("for a checkpoint without model.json beside it").add_argument
     add("--data", type=Path, metavar="DIR",
-        help="folder of fairseq-preprocess with the dictionaries (default: data-bin above MODEL)"
+        help="folder that fairseq-preprocess wrote, with the dictionaries (default: data-bin above "
+             "MODEL)"
         )  # fmt: skip
     add("--subwords", type=Path, metavar="FILE",
-        help="SentencePiece model, codes of subword-nmt or fastBPE, or none (default: in the "
-             "folder subwords beside the data)")  # fmt: skip
+        help="SentencePiece model, codes of subword-nmt or fastBPE, or none (default: the file in "
+             "the folder subwords beside --data)")  # fmt: skip
     add("--tokenizer", choices=("none", "moses"),
-        help="tokenizer before the subwords (default: none; with subwords/codes moses)"
+        help="tokenizer applied before the subwords (default: moses with the file subwords/codes, "
+             "otherwise none)"
         )  # fmt: skip
     add("--source-lang", metavar="SRC", help="source language (default: the checkpoint's)")
     add("--target-lang", metavar="TGT", help="target language (default: the checkpoint's)")
@@ -55,8 +57,8 @@ def add_position_temperature(parser: ArgumentParser) -> None:
     """Add the temperature of attention, for a checkpoint of ours."""
     parser.add_argument(
         "--position-temperature", type=float, metavar="X",
-        help="number that the logits of attention are divided by, below 1 for longer inputs "
-             "(default: the checkpoint's, 1)",
+        help="softmax temperature of attention; below 1 sharpens attention on long inputs "
+             "(default: the checkpoint's, normally 1)",
     )  # fmt: skip
 
 
@@ -64,13 +66,13 @@ def add_model(parser: ArgumentParser, text: str = "") -> None:
     """Add the arguments for models and their device; ``text`` ends the help of MODEL."""
     add = parser.add_argument
     add("models", type=Path, metavar="MODEL", nargs="+",
-        help="folder with model.json, exported model, or checkpoint; several checkpoints: an "
+        help="folder with model.json, exported model, or checkpoint; several checkpoints form an "
              f"ensemble{text}")  # fmt: skip
     add("--threads", type=integer_between(1, 1024),
         help="number of CPU threads (default: PyTorch's or CTranslate2's choice)")  # fmt: skip
     add("--device", default="cpu", help="cpu, cuda or cuda:N (default: %(default)s)")
     add("--max-tokens", type=at_least(1), default=4000,
-        help="source subwords in a batch (default: %(default)s)")  # fmt: skip
+        help="largest number of source subwords in a batch (default: %(default)s)")  # fmt: skip
     add("--any-ctranslate2", action="store_true",
         help="load a CTranslate2 folder that `export ctranslate2` did not write; a forged one can "
              "corrupt memory")  # fmt: skip

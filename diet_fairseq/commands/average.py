@@ -21,7 +21,7 @@ CHECKPOINT_PATTERNS = {
 def find_checkpoints(folder: Path, kind: str, count: int) -> list[Path]:
     """The last ``count`` checkpoints in a folder, newest first."""
     if count < 1:
-        raise UserError(f"--num-{kind}-checkpoints {count}: give a number of at least 1")
+        raise UserError(f"--num-{kind}-checkpoints must be at least 1, but is {count}")
     numbers = {
         path: int(match[1])
         for path in folder.iterdir()
@@ -29,8 +29,8 @@ def find_checkpoints(folder: Path, kind: str, count: int) -> list[Path]:
     }
     if len(numbers) < count:
         raise UserError(
-            f"--inputs {folder}: {len(numbers)} {kind} checkpoints are there, "
-            f"--num-{kind}-checkpoints asks for {count}: ask for fewer, or train longer"
+            f"--num-{kind}-checkpoints must be at most {len(numbers)}, the number of {kind} "
+            f"checkpoints in {folder}, but is {count}: lower it, or train longer"
         )
     return sorted(numbers, key=numbers.__getitem__, reverse=True)[:count]
 
@@ -101,8 +101,8 @@ def run(args: Namespace) -> None:
     if kind:
         if len(paths) > 1 or not paths[0].is_dir():
             raise UserError(
-                f"--inputs {paths[0]}: with --num-{kind}-checkpoints give the one folder that "
-                "holds the checkpoints"
+                f"--inputs must be one folder with --num-{kind}-checkpoints, but is "
+                f"{' '.join(map(str, paths))}: give the folder that holds the checkpoints"
             )
         paths = find_checkpoints(paths[0], kind, getattr(args, kind))
     print(f"averaging {len(paths)} checkpoints:", *paths, sep="\n  ")

@@ -29,7 +29,7 @@ def add_ctranslate2_arguments(parser: ArgumentParser) -> None:
     add_model_files(parser)
     parser.add_argument(
         "--quantization", choices=QUANTIZATIONS, default="float32",
-        help="type of the parameters, except for tables of positions (default: %(default)s)",
+        help="type of all parameters except position tables (default: %(default)s)",
     )  # fmt: skip
 
 

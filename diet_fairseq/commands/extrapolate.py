@@ -1,4 +1,4 @@
-"""``diet-fairseq extrapolate``: quality by length of the input, beyond that of training."""
+"""``diet-fairseq extrapolate``: quality by input length, also of inputs longer than in training."""
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
@@ -13,17 +13,18 @@ WINDOWS, SOURCES = [64, 128, 256, 512], [10, 20, 30, 40, 60, 80]
 def add_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("checkpoint", type=Path, metavar="CHECKPOINT", nargs="+",
-        help="encoders, or translation models; of ours or of stock fairseq")  # fmt: skip
+        help="encoders or translation models, with position schemes or of stock "
+             "fairseq")  # fmt: skip
     add("--text", type=Path, metavar="FILE", required=True,
         help="plain text to read, in the source language")  # fmt: skip
     add("--reference", type=Path, metavar="FILE", help="translation of the text, line by line")
     add("--lengths", type=at_least(2), metavar="N", nargs="+",
-        help="numbers of tokens in a window (default: 64 128 256 512); in translation largest "
-             "numbers in a source (default: 10 20 30 40 60 80)")  # fmt: skip
+        help="encoders: window lengths in tokens (default: 64 128 256 512); translation: largest "
+             "lengths of sources in each group (default: 10 20 30 40 60 80)")  # fmt: skip
     add("--tokens", type=at_least(2), default=32768, metavar="N",
         help="number of subwords that encoders read (default: %(default)s)")  # fmt: skip
     add("--beam", type=at_least(1), metavar="N",
-        help="beam of translation (default: the model's)")  # fmt: skip
+        help="beam size of translation (default: from model.json, otherwise 5)")  # fmt: skip
     add("--out", type=Path, metavar="FOLDER", default=Path("extrapolate"),
         help="folder for the table (CSV) and the picture (default: %(default)s)")  # fmt: skip
     add_position_temperature(parser)

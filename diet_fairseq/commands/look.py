@@ -11,15 +11,16 @@ from .arguments import add_model_files, at_least
 def add_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("checkpoint", type=Path, metavar="CHECKPOINT", nargs="+",
-        help="one checkpoint, or several to compare; of ours or of stock fairseq")  # fmt: skip
+        help="one checkpoint, or several to compare; with position schemes or of stock "
+             "fairseq")  # fmt: skip
     add("--out", type=Path, metavar="FOLDER", default=Path("look"),
         help="folder for index.html, its pictures and its tables (default: %(default)s)"
         )  # fmt: skip
     add("--text", type=Path, metavar="FILE",
         help="text to read, in the source language (default: random words)")  # fmt: skip
     add("--length", type=at_least(4), metavar="N",
-        help="tokens of a window, if the models can read so many (default: 128, in translation "
-             "64)")  # fmt: skip
+        help="number of tokens in a window, at most what the models can read (default: 128, or 64 "
+             "in translation)")  # fmt: skip
     add_model_files(parser)
 
 

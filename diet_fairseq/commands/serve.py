@@ -16,19 +16,21 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_model(parser)
     add = parser.add_argument
     add("--host", default="127.0.0.1",
-        help="address to listen at (default: %(default)s, this machine only)")  # fmt: skip
+        help="address to listen on (default: %(default)s, this machine only)")  # fmt: skip
     add("--port", type=integer_between(0, 65535), default=5000,
-        help="port; 0: a free one (default: %(default)s)")  # fmt: skip
+        help="port; 0 chooses a free port (default: %(default)s)")  # fmt: skip
     add("--host-names", type=_host_name, nargs="+", default=[], metavar="NAME",
-        help="further names and addresses of the service in URLs, besides localhost and --host; "
-             "*: any"
+        help="further host names and addresses besides localhost and --host; *.NAME allows "
+             "subdomains, * allows any name"
         )  # fmt: skip
     add = parser.add_argument_group("limits").add_argument
     add("--max-characters", type=at_least(1), default=5000,
-        help="limit of characters in a line; a longer one gets status 400 (default: %(default)s)"
+        help="largest number of characters in a line; longer lines get status 400 (default: "
+             "%(default)s)"
         )  # fmt: skip
     add("--max-seconds", type=at_least(0.0), default=60,
-        help="limit of seconds for a request, after which it gets status 504 (default: %(default)s)"
+        help="time limit of a request in seconds, after which it gets status 504 (default: "
+             "%(default)s)"
         )  # fmt: skip
 
 

@@ -54,16 +54,18 @@ def load_translator(args: Namespace) -> "Translator":
 def add_arguments(parser: ArgumentParser) -> None:
     add_model(parser, "; then the text, a file in UTF-8 (default: standard input)")
     add = parser.add_argument
-    add("--beam", type=at_least(1), help="hypotheses to keep (default: the model's own)")
+    add("--beam", type=at_least(1), help="beam size (default: from model.json, otherwise 5)")
     add("--nbest", type=at_least(1), default=1,
-        help="translations of each line, one a line (default: %(default)s)")  # fmt: skip
+        help="number of translations of each line, one per line (default: "
+             "%(default)s)")  # fmt: skip
     add("--length-penalty", type=at_least(-math.inf), dest="lenpen", metavar="ALPHA",
-        help="exponent of the length penalty (default: the model's own)")  # fmt: skip
+        help="exponent of the length penalty (default: from model.json, otherwise 1)")  # fmt: skip
     add("--no-unk", action="store_true",
         help="forbid <unk>, which stands for characters that the vocabulary lacks")  # fmt: skip
     add("--scores", action="store_true", help="write a line of JSON for each line, with scores")
     add("--max-characters", type=at_least(1), default=20_000,
-        help="characters of a line; the command stops at a longer one (default: %(default)s)"
+        help="largest number of characters in a line; a longer line stops the command (default: "
+             "%(default)s)"
         )  # fmt: skip
 
 

@@ -21,7 +21,8 @@ class ElectraConfig(FairseqDataclass):
     """Options of the criterion."""
 
     discriminator_weight: float = field(
-        default=50.0, metadata={"help": "weight of the discriminator's loss beside the generator's"}
+        default=50.0,
+        metadata={"help": "weight of the discriminator's loss; the generator's loss has weight 1"},
     )
 
 
@@ -30,7 +31,7 @@ class ElectraLoss(FairseqCriterion):
     """Clark et al. (2020), section 3.2: L_MLM + lambda L_Disc.
 
     L_MLM is the generator's mean cross entropy over masked tokens, L_Disc the mean binary cross
-    entropy over all tokens but padding, whose label is 1 where the sampled token differs from the
+    entropy over all tokens except padding, with label 1 where the sampled token differs from the
     original. fairseq sums losses and sample sizes of all processes and accumulated batches and
     divides once: so a batch's mean over tokens is multiplied by its number of masked tokens, as in
     `masked_lm_nsp`.

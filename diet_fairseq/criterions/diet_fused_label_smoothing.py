@@ -23,8 +23,8 @@ class LinearCrossEntropy(torch.autograd.Function):
 
     As in fairseq, the target has probability 1 - smoothing and each of the other V - 1 words
     smoothing / (V - 1). With y that distribution and p = softmax(x W^T), the gradient of the logits
-    is p - y, and those of x and W take one more product each. All of this is computed while a few
-    rows of logits are in the cache, and nothing of size (N, V) exists.
+    is p - y, and the gradients of x and W need one more product each. Everything is computed while
+    a few rows of logits are in the cache, so no (N, V) tensor exists.
 
     Probabilities and sums over tokens are in float32 for any type of x and W, as the terms of W's
     gradient nearly cancel. There is no second derivative.

@@ -5,7 +5,8 @@
     model = AutoModelForSeq2SeqLM.from_pretrained(folder)
 
 Folders come from `diet-fairseq export hf`. fairseq is not needed, except for `convert`, which
-converts models in both directions: encoder and decoder are `diet_fairseq.transformer`'s.
+converts models in both directions: the encoder and decoder come from
+`diet_fairseq.transformer`.
 """
 
 from typing import Any

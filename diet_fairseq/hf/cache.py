@@ -12,9 +12,9 @@ class TransformersCache:
     """A `transformer.DecodingCache` around a cache of transformers, which reorders it itself.
 
     Args:
-        cache: dynamic or static; a static one has room for more keys than there are
+        cache: a dynamic or static cache; a static cache has room for more keys than it holds
         length: the number of target tokens in it
-        new_length: the same after the forward pass
+        new_length: the number of target tokens in it after the forward pass
         source_length: the number of source tokens
     """
 
@@ -40,14 +40,14 @@ class KeysAndValues:
         self.length = owner.source_length if is_cross else owner.new_length
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Add those of new tokens, (B, H, new, d_h), and return all."""
+        """Add the keys and values of new tokens, (B, H, new, d_h), and return all."""
         keys, values = self.part.update(keys, values, self.layer)
         if self.is_cross:
             self.flags[self.layer] = True
         return self._without_room(keys, values)
 
     def complete(self) -> tuple[Tensor, Tensor] | None:
-        """Those of the source in cross-attention; None: not there yet."""
+        """The source's keys and values in cross-attention; None: not stored yet."""
         if not self.flags.get(self.layer):
             return None
         stored = self.part.layers[self.layer]

@@ -1,4 +1,4 @@
-"""Configurations: fairseq's options of models, and those of positions."""
+"""Configurations: fairseq's model options and the position options."""
 
 from argparse import Namespace
 from typing import ClassVar
@@ -29,15 +29,15 @@ SIZES = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads", "normalize_b
 
 @strict
 class DietConfig(PreTrainedConfig):
-    """The common options of both kinds of models, under fairseq's names.
+    """Options that encoders and encoder-decoder models share, under fairseq's names.
 
     Attributes:
         position_scheme: a key of `SCHEMES`
-        position_options: further fields of `PositionConfig`, such as ``position_clip``; others have
-            their defaults
+        position_options: further fields of `PositionConfig`, such as ``position_clip`` (default:
+            the scheme's defaults)
         segment_gain: the gain of per-head segments' scores; None: the default
         embedding_dim: width of token embeddings; None: the encoder's
-        layer_norm_eps: the number that LayerNorm adds to variances
+        layer_norm_eps: epsilon of LayerNorm
     """
 
     attribute_map: ClassVar = {
@@ -83,7 +83,7 @@ class DietConfig(PreTrainedConfig):
 
     @property
     def positions(self) -> PositionConfig:
-        """The options of positions; a wrong one raises a `UserError`."""
+        """The position options; a `UserError` if one is not valid."""
         options = self.position_options or {}
         return PositionConfig.from_args(Namespace(**options, position_scheme=self.position_scheme))
 
@@ -91,7 +91,7 @@ class DietConfig(PreTrainedConfig):
         """The sizes and options of the ``side``, "encoder" or "decoder".
 
         Raises:
-            UserError: an option of positions is wrong, or sizes contradict one another
+            UserError: a position option is not valid, or sizes contradict one another
         """
         layers, width, ffn_width, heads, normalize_before = (
             getattr(self, f"{side}_{name}") for name in SIZES

@@ -22,7 +22,7 @@ from .stack import DietPreTrainedModel, DietStack, selected_states
 
 
 class DietEncoder(DietStack, Encoder):
-    """An encoder, optionally with segments, and with BERT's pooler of the first real token."""
+    """An encoder, optionally with segments and with BERT's pooler, which reads the first token."""
 
     def __init__(self, config: DietConfig, vocabulary: int | None = None) -> None:
         super().__init__(config, "encoder", vocabulary or config.vocab_size)

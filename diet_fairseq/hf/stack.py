@@ -24,7 +24,7 @@ from .configuration import CACHE, DietConfig
 
 # Notation: B sentences, T tokens, d model dimension.
 
-#: parameters of other heads, which a file of weights may hold and a model ignores
+#: parameters of other heads, which a weights file may contain and a model ignores
 OTHER_HEADS = (
     r"^(lm_head|classifier|classification_heads|qa_outputs|nsp_head|discriminator_head|generator)\."
 )
@@ -48,7 +48,8 @@ class DietPreTrainedModel(PreTrainedModel):
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """The state without gains, which are in the configuration.
 
-        The state of a module around the model has them, as that module loads it by itself.
+        If the model is part of another module, that module's state includes the gains, because
+        PyTorch loads it without calling this class's `load_state_dict`.
         """
         state = super().state_dict(*args, **kwargs)
         if kwargs.get("destination") is None:
@@ -85,7 +86,7 @@ class DietPreTrainedModel(PreTrainedModel):
 
 
 class DietStack(Stack, DietPreTrainedModel):
-    """What transformers asks of an encoder or a decoder of `diet_fairseq.transformer`."""
+    """The interface between transformers and `diet_fairseq.transformer`'s encoder and decoder."""
 
     def __init__(self, config: DietConfig, side: str, vocabulary: int) -> None:
         DietPreTrainedModel.__init__(self, config)
@@ -97,7 +98,8 @@ class DietStack(Stack, DietPreTrainedModel):
     def backend_setting(self) -> str | Backend:
         """The backend that ``attn_implementation`` names.
 
-        "eager" is the reference, and "sdpa", transformers' default, the quickest one.
+        "eager" means the reference; "sdpa", transformers' default, means
+        ``--attention-backend`` (default: "auto").
         """
         name = self.config._attn_implementation
         if name == "eager":
@@ -120,10 +122,10 @@ class DietStack(Stack, DietPreTrainedModel):
         """(B, T) bool, True at padding, from the mask or, without it, from the tokens.
 
         Raises:
-            ValueError: there are tokens (B, T) and embeddings (B, T, d), or neither
+            ValueError: both tokens (B, T) and embeddings (B, T, d) are given, or neither
         """
         if tokens is not None and embeddings is not None:
-            raise ValueError("input_ids and inputs_embeds are two inputs: give one of them")
+            raise ValueError("input_ids and inputs_embeds are both given: give only one of them")
         if attention_mask is not None:
             return attention_mask == 0
         if tokens is not None:
@@ -136,7 +138,7 @@ class DietStack(Stack, DietPreTrainedModel):
         """``output_hidden_states`` and ``output_attentions`` of a call, or of the configuration.
 
         Raises:
-            ValueError: there are positions of tokens among the call's keyword arguments
+            ValueError: the call has an argument with token positions
         """
         for name in ("position_ids", "decoder_position_ids"):
             if options.get(name) is not None:
@@ -151,13 +153,13 @@ class DietStack(Stack, DietPreTrainedModel):
 
 
 def selected_states(states: list[Tensor], features: Tensor, selection: Any) -> Any:
-    """The tuple of hidden states in a model's output, of which the last are its features, or None.
+    """The hidden states of a model's output, the last of which are its features, or None.
 
     Args:
         states: (B, T, d) each, the input of the first layer and every layer's output
         features: (B, T, d)
-        selection: ``output_hidden_states``: whether all are wanted, or the index or indices of
-            some; None takes the place of the others
+        selection: ``output_hidden_states``: whether all states are wanted, or the index or indices
+            of some states; all others are None
     """
     if not selection:
         return None
@@ -173,7 +175,7 @@ def registered_backend(name: str) -> Backend:
     """An attention function that is registered with transformers, as a backend.
 
     The function gets `attention_bias`, one tensor for positions, segments and masks, as its mask,
-    so it can't leave a part of it out. Schemes with terms that no mask can hold don't use it.
+    so it can't omit a part. Schemes whose terms are not an additive mask don't use it.
     """
     return Backend(partial(call_registered, name), serves=KINDS - UNFUSED)
 

@@ -1,6 +1,6 @@
 """Tokenizer of fairseq's dictionaries and a subword model, in Hugging Face's ``tokenizers``.
 
-`text.tokenizer` segments the text, as a step in Python; ``tokenizers`` splits at special tokens,
+`text.tokenizer` segments the text as a Python step; ``tokenizers`` splits at special tokens,
 keeps offsets, truncates and pads.
 """
 
@@ -41,9 +41,9 @@ class DietTokenizer(PreTrainedTokenizerFast):
     """The tokens of fairseq's data, by SentencePiece or subword-nmt.
 
     A translation model reads ``A </s>``, an encoder ``<s> A </s>`` or ``<s> A </s> B </s>``. Ids of
-    ``text_target`` and of decoded text are the target dictionary's, those of other text the
-    source's. Pieces that the dictionary lacks become ``<unk>``. Offsets are SentencePiece's;
-    subword-nmt has none.
+    ``text_target`` and of decoded text are ids of the target dictionary, all other ids are ids of
+    the source dictionary. Pieces that the dictionary lacks become ``<unk>``. Offsets are
+    SentencePiece's; subword-nmt has none.
 
     A multilingual model's tokenizer writes the tags of ``src_lang`` and ``tgt_lang``, which may be
     set. Decoding without special tokens leaves tags out, too.
@@ -57,7 +57,7 @@ class DietTokenizer(PreTrainedTokenizerFast):
         begins: whether sentences begin with ``<s>``
         segments: whether the model reads ``token_type_ids``
         moses: whether sacremoses splits words before subword-nmt, and joins them afterwards
-        do_lower_case: whether the model was trained on lower-cased text alone
+        do_lower_case: whether the model was trained on lower-cased text only
         source_lang, target_lang: languages for sacremoses and for the tags
         directions: a multilingual model's directions, as in ``model.json``
     """
@@ -118,7 +118,9 @@ class DietTokenizer(PreTrainedTokenizerFast):
         if model is None:
             kind, model = "subword_nmt", self.files["codes_file"]
         if model is None:
-            raise UserError("a tokenizer needs sentencepiece.model or codes: give one of them")
+            raise UserError(
+                "a tokenizer needs the file sentencepiece.model or codes: give one of them"
+            )
         source = self.files["vocab_file"]
         target = self.files["target_vocab_file"] or source
         marks, known = UNMARKED, self.all_directions

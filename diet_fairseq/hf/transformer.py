@@ -55,7 +55,7 @@ class DietDecoder(DietStack, Decoder):
             encoder_attention_mask: (B, S) (default: no padding)
             cache: keys and values of the past
             inputs_embeds: (B, T, d), instead of the tokens
-            use_cache: whether to return the cache, which is made if there is none
+            use_cache: whether to return the cache, which is created if none is given
             past_key_values: the cache, as transformers before 5.24 calls it
             kwargs: ``output_hidden_states``, ``output_attentions``, ``return_dict``
         """
@@ -63,7 +63,9 @@ class DietDecoder(DietStack, Decoder):
         if encoder_hidden_states is None:
             raise ValueError("a decoder of an encoder-decoder model needs encoder_hidden_states")
         if cache is not None and past_key_values is not None:
-            raise ValueError("cache and past_key_values are two names of one cache: give one")
+            raise ValueError(
+                "cache and past_key_values are two names of the same cache: give only one"
+            )
         cache = past_key_values if cache is None else cache
         if use_cache and cache is None:
             cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
@@ -107,7 +109,8 @@ class DietTransformerPreTrainedModel(DietPreTrainedModel):
     ) -> nn.Embedding:
         """transformers' method, for models whose source, target and output share one matrix.
 
-        transformers would resize the source's alone, and save a folder that it can't load.
+        transformers would resize only the source's embeddings, and save a folder that it can't
+        load.
         """
         config = self.config
         is_shared = config.share_all_embeddings and config.share_decoder_input_output_embed

@@ -1,4 +1,4 @@
-"""Quality by length of the input, beyond that of training: table and picture."""
+"""Quality by input length, also of inputs longer than in training: table and picture."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

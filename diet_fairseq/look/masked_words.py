@@ -42,7 +42,7 @@ def measure_masked_words(
     stream = read_ids(model, text, tokens, line_ends=True)
     if len(stream) < lengths[-1] - 1:
         raise UserError(
-            f"{text} has {len(stream):,} subwords, which is less than one window of "
+            f"{text} has {len(stream):,} subwords, fewer than one window of "
             f"{lengths[-1]:,}: give a longer text, or smaller --lengths"
         )
     is_masked = draw_mask(stream, words.eos())
@@ -56,7 +56,7 @@ def measure_masked_words(
 
 
 def draw_mask(stream: Tensor, eos: int) -> Tensor:
-    """(n,) bool: 15% of the tokens, the same in the same stream, without ends of lines."""
+    """(n,) bool: 15% of the tokens, never line ends, always the same of one stream."""
     draws = torch.rand(len(stream), generator=torch.Generator().manual_seed(1))
     return (draws < 0.15) & stream.ne(eos)
 
@@ -67,7 +67,7 @@ def evaluate(
 ) -> dict[str, float]:
     """The number of masked tokens, their mean loss in nats, and the accuracy.
 
-    Windows are <s> and ``length - 1`` tokens of the stream, whose rest is not read.
+    Windows are <s> and ``length - 1`` tokens of the stream. An incomplete last window is not read.
     """
     number = len(stream) // (length - 1)
     windows, hidden = (

@@ -2,7 +2,7 @@
 
 Notation: ... any leading dimensions, Tq queries, Tk keys, T where the two are the same tokens. A
 score is an argument of the softmax, in nats. The softmax ignores a number that is added to a whole
-row, and so does every measure here but the rank.
+row, and every measure here except the rank ignores it, too.
 """
 
 from functools import cache

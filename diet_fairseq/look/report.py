@@ -76,7 +76,7 @@ def model_facts(model: LoadedModel) -> dict[str, str]:
 def draw_sections(
     analysis: Analysis, limit: float, folder: Path, prefix: str
 ) -> dict[str, list[Item]]:
-    """Write one model's pictures and tables, and return those of each of the page's sections."""
+    """Write one model's pictures and tables, and return them by section of the page."""
     scores = analysis.scores
     rows = {
         "heads": tables.head_rows(scores),

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..attention.attend import create_call
 from ..attention.backends import AttentionCall
 from ..attention.backends.reference import attention_scores
-from ..attention.context import Context, Schemes, query_scale, transformed
+from ..attention.context import Context, Schemes, query_scale, transform_queries_and_keys
 from ..positions.layout import Layout
 from ..positions.scores import Factors
 from ..positions.segments import SegmentScores
@@ -69,7 +69,7 @@ class PositionScore:
 
 @dataclass(frozen=True)
 class LogitStatistics:
-    """Statistics of one attention's logits on a text, which words and positions make up.
+    """Statistics of one attention's logits, of words and positions together, on a text.
 
     Attributes:
         place, layer: as in `PositionScore`; the layer is never 0
@@ -141,7 +141,7 @@ def attentions(model: LoadedModel) -> Iterator[tuple[str, int, Any]]:
 
 
 def translate_greedily(model: LoadedModel, tokens: Tensor) -> Tensor:
-    """(B, T): translations of (B, T) tokens by greedy search, without their ends."""
+    """(B, T): translations of (B, T) tokens by greedy search, without </s>."""
     words, decoder = model.task.target_dictionary, model.stacks["decoder"]
     encoded = encode(model, tokens)
     state: dict[str, Any] = {}
@@ -231,7 +231,7 @@ def attention_call(
     """The call of queries (B, H, T, d_h), scaled, and keys (B, H, S, d_h), not transformed yet."""
     if not schemes:
         return AttentionCall(q, k, k, (), (), layout, 0.0, temperature)
-    turned, k = transformed(schemes, q, k, layout)
+    turned, k = transform_queries_and_keys(schemes, q, k, layout)
     context = Context(layout, temperature=temperature)
     project = module.projections()
     return create_call(q, turned, k, k, context, schemes, project, Factors)
@@ -244,7 +244,7 @@ def position_term(call: AttentionCall) -> tuple[Tensor | None, int | None]:
     """
     terms = list(call.scores)
     zeros = torch.zeros_like(call.q), torch.zeros_like(call.k)
-    query, key = transformed(call.schemes, *zeros, call.layout)
+    query, key = transform_queries_and_keys(call.schemes, *zeros, call.layout)
     if query.any() or key.any():
         terms.append(Factors(query, key))
     if not terms:

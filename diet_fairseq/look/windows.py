@@ -35,7 +35,7 @@ def read_windows(model: LoadedModel, length: int, text: Path | None = None) -> T
         number = len(stream) // tokens
         if not number:
             raise UserError(
-                f"{text} has {len(stream)} subwords, which is less than one window of {tokens}: "
+                f"{text} has {len(stream)} subwords, fewer than one window of {tokens}: "
                 "give a longer text, or a smaller --length"
             )
         ids = stream[: number * tokens].view(number, tokens)

@@ -81,7 +81,7 @@ def activation_function(name: str) -> Callable[[Tensor], Tensor]:
 
 
 class FairseqStack(Stack):
-    """What fairseq's models, generators and checkpoints ask of an encoder or a decoder."""
+    """The interface of an encoder or decoder to fairseq's models, generators and checkpoints."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -94,7 +94,7 @@ class FairseqStack(Stack):
                 )
 
     def add_quant_noise(self, cfg: Any) -> None:
-        """Let training add quantization noise to the linear maps that fairseq adds it to."""
+        """Add quantization noise to the linear maps to which fairseq adds it."""
         for module in self.modules():
             maps = {PositionalAttention: ("k_proj", "v_proj", "q_proj", "out_proj"),
                     TransformerLayer: ("fc1", "fc2")}.get(type(module), ())  # fmt: skip
@@ -137,7 +137,7 @@ class FairseqStack(Stack):
                     state[f"{match[1]}{part}_proj.{match[2]}"] = tensor
 
     def max_positions(self) -> int:
-        """The longest input: `transformer.config.UNLIMITED` tokens without absolute positions."""
+        """The length limit in tokens; `transformer.config.UNLIMITED` without absolute positions."""
         return self.limit.positions
 
 
@@ -159,7 +159,7 @@ class PositionalEncoder(FairseqStack, Encoder, FairseqEncoder):
         token_embeddings: Tensor | None = None,
         segments: Tensor | None = None,
     ) -> dict[str, list[Tensor]]:
-        """As fairseq's: src_tokens (B, T) -> its dictionary, encoder_out (T, B, d) and the rest.
+        """Like fairseq's: src_tokens (B, T) -> fairseq's dict, with encoder_out (T, B, d).
 
         ``segments`` (B, T) int64 are the segments of tokens; None: all tokens are in the first.
         """
@@ -231,7 +231,7 @@ class PositionalDecoder(FairseqStack, Decoder, FairseqIncrementalDecoder):
         src_lengths: Any = None,
         return_all_hiddens: bool = False,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """As fairseq's: (B, T) -> (B, T, V), or features (B, T, d), and attention (B, T, S)."""
+        """Like fairseq's: (B, T) -> (B, T, V), or features (B, T, d), and attention (B, T, S)."""
         x, extra = self.extract_features(
             prev_output_tokens,
             encoder_out,
@@ -251,7 +251,7 @@ class PositionalDecoder(FairseqStack, Decoder, FairseqIncrementalDecoder):
         alignment_layer: int | None = None,
         alignment_heads: int | None = None,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """As fairseq's; with ``incremental_state`` only the new tokens are queries."""
+        """Like fairseq's; with ``incremental_state`` only the new tokens are queries."""
         cache = None
         if incremental_state is not None:
             cache = incremental_state.setdefault(CACHE, DecodingCache())

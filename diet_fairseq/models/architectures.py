@@ -37,7 +37,7 @@ class Family:
     defaults: Callable[[type[PositionScheme]], dict[str, Any]]
 
     def has(self, scheme: str) -> bool:
-        """Whether the family can have the scheme: no decoder can have a compressed one."""
+        """Whether the family supports the scheme: decoders do not support compressed schemes."""
         return self.name != "transformer" or not SCHEMES[scheme].compressed
 
 
@@ -69,7 +69,7 @@ registration_hooks.append(register_scheme)
 
 
 def set_architecture(family: Family, scheme: str, suffix: str, args: Namespace) -> None:
-    """Set the options that an architecture stands for, and its defaults of others."""
+    """Set the options that an architecture's name implies, and its defaults."""
     given = getattr(args, "position_scheme", None)
     if given not in (None, scheme):
         arch = f"{family.name}_{scheme}{suffix}"
@@ -77,7 +77,7 @@ def set_architecture(family: Family, scheme: str, suffix: str, args: Namespace) 
         advice = f"{family.name}_{given}{suffix}" if family.has(given) else encoders
         raise UserError(
             f"--position-scheme {given} contradicts --arch {arch}, whose scheme is {scheme}: leave "
-            f"it out, or take --arch {advice}"
+            f"it out, or use --arch {advice}"
         )
     args.position_scheme = scheme
     set_defaults(args, family.defaults(SCHEMES[scheme]))
@@ -96,7 +96,7 @@ OFF = (None, False, 0, -1, "")
 
 
 def validate_options(args: Namespace, unsupported: tuple[str, ...]) -> PositionConfig:
-    """Check the options, and write those in force into the arguments that a checkpoint saves.
+    """Check the options, and write their final values into the arguments that a checkpoint saves.
 
     Args:
         unsupported: options of fairseq's own model that would bypass our attention

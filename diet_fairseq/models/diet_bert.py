@@ -18,7 +18,7 @@ from .warm_start import current_warm_start
 
 logger = logging.getLogger(__name__)
 
-#: parts of the encoder in TUPE's released code, which are parts of ``positions`` here
+#: parameters of the encoder in TUPE's released code that belong to ``positions`` here
 TUPE_PARTS = ("pos", "pos_q_linear", "pos_k_linear", "pos_ln", "relative_attention_bias")
 
 
@@ -39,7 +39,9 @@ class DietBertModel(DietRobertaModel):
     def add_args(cls, parser: ArgumentParser) -> None:
         super().add_args(parser)
         parser.add_argument(
-            "--nsp", action="store_true", help="predict whether the second segment follows"
+            "--nsp",
+            action="store_true",
+            help="predict whether the second segment follows the first",
         )
 
     def __init__(self, args: Namespace, encoder: nn.Module) -> None:
@@ -58,7 +60,7 @@ class DietBertModel(DietRobertaModel):
     def forward(
         self, src_tokens: Tensor, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, dict[str, Any]]:
-        """As RoBERTa's; with ``--nsp`` the second output also has ``nsp_logits`` (B, 2)."""
+        """Like RoBERTa's; with ``--nsp`` the second output also has ``nsp_logits`` (B, 2)."""
         x, extra = super().forward(src_tokens, *args, **kwargs)
         if self.nsp_head is not None:
             first = self.first_tokens(extra["features"], src_tokens)  # (B, d)
@@ -71,14 +73,15 @@ class DietBertModel(DietRobertaModel):
         self.rename_tupe(state_dict, prefix)
         super().upgrade_state_dict_named(state_dict, name)
         if self.nsp_head is None and f"{prefix}nsp_head.weight" in state_dict:
-            logger.warning("dropping the checkpoint's next-sentence head, as --nsp is not given")
+            logger.warning("dropping the checkpoint's next-sentence head: this model has no --nsp")
             for part in ("weight", "bias"):
                 del state_dict[f"{prefix}nsp_head.{part}"]
 
     def rename_tupe(self, state_dict: dict[str, Tensor], prefix: str) -> None:
-        """Rename the parameters of a checkpoint of TUPE's code in place, and add what it lacks.
+        """Rename parameters of a checkpoint of TUPE's code in place, and add missing parameters.
 
-        It has no pooler, so a new one is initialised. [CLS] is untied in all of its models.
+        The checkpoint has no pooler, so a new pooler is initialised. All models of TUPE's code
+        untie [CLS].
         """
         scheme = None
         for key in list(state_dict):

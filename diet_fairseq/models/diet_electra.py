@@ -1,4 +1,4 @@
-"""ELECTRA with positions in every head, of generator and discriminator: `electra_<scheme>`."""
+"""ELECTRA with position schemes in generator and discriminator: `electra_<scheme>`."""
 
 from argparse import ArgumentParser, Namespace
 from functools import partial
@@ -44,17 +44,18 @@ class DiscriminatorHead(nn.Module):
         return self.out(self.activation(self.dense(features))).squeeze(-1)
 
 
-#: the parts between token embeddings and an encoder's layers, all of the embeddings' width
+#: the parts between token embeddings and an encoder's layers, which have the embeddings' width
 EMBEDDING_PARTS = ("embed_positions", "embed_segments", "layernorm_embedding")
 
 
 class Generator(nn.Module):
     """A small masked language model on the discriminator's embeddings.
 
-    Clark et al. (2020), section 3.2; google-research/electra: as many layers, the width times
-    ``--generator-size``, a head for every 64, a feed-forward layer of 4 times the width. Shared are
-    token embeddings and, as in the released code, `EMBEDDING_PARTS`; the paper names the first two.
-    Position schemes are its own: their parameters are as wide as its layers.
+    Clark et al. (2020), section 3.2; google-research/electra. The generator has as many layers as
+    the discriminator, ``--generator-size`` times its width, one head per 64 dimensions, and a
+    feed-forward layer of 4 times its width. It shares token embeddings and, as in the released
+    code, `EMBEDDING_PARTS` (the paper names the first two). It has its own position schemes, whose
+    parameters are as wide as its layers.
     """
 
     def __init__(self, args: Namespace, dictionary: Any, discriminator: PositionalEncoder) -> None:
@@ -76,7 +77,7 @@ class Generator(nn.Module):
         self.lm_head.layer_norm.eps = layer_norm_eps(args)
 
     def forward(self, tokens: Tensor, is_target: Tensor, segments: Tensor | None) -> Tensor:
-        """tokens (B, T), is_target (B, T) bool -> logits (M, V) of targets alone."""
+        """tokens (B, T), is_target (B, T) bool -> logits (M, V) of the targets only."""
         features = self.encoder(tokens, segments=segments)["encoder_out"][0]  # (T, B, d_g)
         return self.lm_head(features.transpose(0, 1), is_target)
 
@@ -97,7 +98,7 @@ def generator_options(args: Namespace) -> Namespace:
     if width % heads:
         raise UserError(
             f"--generator-size {args.generator_size:g} of width {args.encoder_embed_dim} is "
-            f"{width}, which must be a multiple of the generator's {heads} heads: take "
+            f"{width}, which must be a multiple of the generator's {heads} heads: use "
             f"{64 * heads / args.encoder_embed_dim:g}"
         )
     sizes = {"embed_dim": width, "ffn_embed_dim": 4 * width, "attention_heads": heads}
@@ -108,10 +109,10 @@ def generator_options(args: Namespace) -> Namespace:
 class DietElectraModel(DietRobertaModel):
     """Clark et al. (2020): a discriminator that tells which tokens a generator has replaced.
 
-    The discriminator's parameters are `DietRobertaModel`'s, less its language-model head, so that
-    ``bert_<scheme>`` and ``roberta_<scheme>`` of the same shape load it, ``--embedding-size``
-    included; ``generator`` is there for pretraining (``--task masked_lm``) alone. Ke et al. (2021,
-    section 4.1) have TUPE in both.
+    The discriminator has the parameters of `DietRobertaModel` without the language-model head, so
+    that ``bert_<scheme>`` and ``roberta_<scheme>`` of equal shape (and ``--embedding-size``) load
+    it; ``generator`` exists only for pretraining (``--task masked_lm``). Ke et al. (2021, section
+    4.1) use TUPE in both.
     """
 
     has_segments = True
@@ -120,13 +121,15 @@ class DietElectraModel(DietRobertaModel):
     def add_args(cls, parser: ArgumentParser) -> None:
         super().add_args(parser)
         parser.add_argument(
-            "--generator-size", type=float, help="the generator's width, a part of the encoder's"
+            "--generator-size",
+            type=float,
+            help="width of the generator divided by the encoder's width",
         )
         parser.add_argument(
             "--generator-embeddings",
             choices=("shared", "own"),
-            help="the generator's positions and segments at the input, and their LayerNorm: the "
-            "discriminator's, or its own, as in version 0.2 (default: shared)",
+            help="position and segment embeddings of the generator, and their LayerNorm: shared "
+            "with the discriminator, or own, as in version 0.2 (default: shared)",
         )
 
     @classmethod
@@ -144,9 +147,9 @@ class DietElectraModel(DietRobertaModel):
             self.generator = generator.apply(init_bert_params)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """As fairseq's; refuses a generator with embeddings of its own where they are shared.
+        """Like fairseq's, but refuse a generator's own embeddings if this model shares them.
 
-        Loading would silently keep the generator's or the discriminator's.
+        Loading would silently keep one of the two.
         """
         super().upgrade_state_dict_named(state_dict, name)
         if self.generator is None or not shares_embeddings(self.args):
@@ -159,33 +162,33 @@ class DietElectraModel(DietRobertaModel):
                 continue
             if not torch.equal(value, shared):
                 raise UserError(
-                    f"the checkpoint's generator has {part} of its own, but this model's shares "
-                    "the discriminator's: give --generator-embeddings own, as in version 0.2, or "
-                    "another checkpoint"
+                    f"the checkpoint's generator has {part} of its own, but this model's generator "
+                    "shares the discriminator's: give --generator-embeddings own, as in version "
+                    "0.2, or another checkpoint"
                 )
 
     def forward(  # type: ignore[override]  # all but tokens are given by name
         self, src_tokens: Tensor, *, targets: Tensor | None = None, **kwargs: Any
     ) -> tuple[Tensor, dict[str, Any]]:
-        """As RoBERTa's; with targets, the detection of replaced tokens.
+        """Like RoBERTa's; with ``targets``, detect replaced tokens.
 
         Args:
-            src_tokens: (B, T); with ``targets`` those that the generator reads, some of them masked
+            src_tokens: (B, T); with ``targets`` the generator's input, in which tokens are masked
             targets: (B, T), the original of each token that the generator replaces, else padding
 
         Returns:
-            the discriminator's logits (B, T), and beside them ``generator_logits`` (M, V),
-            ``replaced`` (B, T) bool: where the sampled token is not the original
+            the discriminator's logits (B, T), and a dict with ``generator_logits`` (M, V) and
+            ``replaced`` (B, T) bool, True where the sampled token differs from the original
         """
         if targets is None:
             if kwargs.get("features_only") or kwargs.get("classification_head_name"):
                 return super().forward(src_tokens, **kwargs)
             raise UserError(
-                "electra_... is pretrained by --criterion electra: take that, or an "
-                "--arch bert_... or roberta_... for the criterion you gave"
+                "--arch electra_... needs --criterion electra: give it, or use --arch bert_... or "
+                "roberta_... with this criterion"
             )
         if self.generator is None or self.discriminator_head is None:
-            raise UserError("--criterion electra needs --task masked_lm: take both")
+            raise UserError("--criterion electra needs --task masked_lm: give both")
         padding = self.encoder.dictionary.pad()
         is_target = targets.ne(padding)  # (B, T)
         segments = kwargs.get("segments")

@@ -45,7 +45,7 @@ class FactoredHead(RobertaLMHead):
 
 
 class PositionalRobertaEncoder(RobertaEncoder):
-    """fairseq's encoder with its language-model head, which also passes segments on.
+    """fairseq's encoder with its language-model head and optional segments.
 
     Token embeddings may be narrower than the layers, as ELECTRA-small's are.
     """
@@ -74,7 +74,7 @@ class PositionalRobertaEncoder(RobertaEncoder):
         segments: Tensor | None = None,
         **unused: Any,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """As fairseq's, with ``segments`` (B, T) int64; the second output also has features.
+        """Like fairseq's, with ``segments`` (B, T) int64; the second output also has features.
 
         Returns:
             (B, T, V), or (masked tokens, V), or features (B, T, d); and ``inner_states`` of
@@ -93,7 +93,7 @@ class PositionalRobertaEncoder(RobertaEncoder):
         return self.output_layer(features, masked_tokens=masked_tokens), extra
 
     def max_positions(self) -> int:
-        """The longest input: `placement.UNLIMITED` tokens without absolute positions."""
+        """The length limit in tokens; `transformer.config.UNLIMITED` without absolute positions."""
         return self.sentence_encoder.max_positions()
 
 
@@ -120,11 +120,12 @@ class DietRobertaModel(WarmStart, RobertaModel):
         parser.add_argument(
             "--embedding-size",
             type=int,
-            help="width of the token embeddings, projected to the encoder's (default: as wide)",
+            help="width of the token embeddings, which are projected to the encoder's width "
+            "(default: the encoder's width)",
         )
         parser.add_argument(
             "--layer-norm-eps", type=float,
-            help="number that LayerNorm adds to variances (default: 1e-5; BERT's is 1e-12)",
+            help="epsilon of LayerNorm (default: 1e-5; BERT uses 1e-12)",
         )  # fmt: skip
         PositionConfig.add_args(parser)
 
@@ -132,15 +133,16 @@ class DietRobertaModel(WarmStart, RobertaModel):
     def build_model(cls, args: Namespace, task: Any) -> "DietRobertaModel":
         if isinstance(task, DenoisingTask | TranslationTask):  # sides of equal length would train
             raise UserError(
-                "an encoder has no decoder for this task: take an --arch transformer_..."
+                "this task needs a decoder, which an encoder lacks: use --arch transformer_..."
             )
         config = validate_options(args, UNSUPPORTED)
         if config.position_cross_attention:
             raise UserError(
-                "--position-cross-attention: an encoder has no cross-attention: leave it out"
+                "--position-cross-attention needs cross-attention, which an encoder lacks: leave "
+                "it out"
             )
         if not cls.has_segments:
-            check_no_segments(config, "a RoBERTa", "leave it out, or take --arch bert_...")
+            check_no_segments(config, "a RoBERTa", "leave it out, or use --arch bert_...")
         if not hasattr(args, "max_positions"):
             if not hasattr(args, "tokens_per_sample"):
                 args.tokens_per_sample = task.max_positions()
@@ -159,7 +161,7 @@ class DietRobertaModel(WarmStart, RobertaModel):
         classification_head_name: str | None = None,
         **kwargs: Any,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """As `PositionalRobertaEncoder.forward`; with the name of a head, (B, classes)."""
+        """Like `PositionalRobertaEncoder.forward`; with the name of a head, (B, classes)."""
         features_only = features_only or classification_head_name is not None
         x, extra = self.encoder(src_tokens, features_only, return_all_hiddens, **kwargs)
         if classification_head_name is not None:
@@ -168,7 +170,7 @@ class DietRobertaModel(WarmStart, RobertaModel):
         return x, extra
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """As fairseq's; an ELECTRA's checkpoint gives its discriminator."""
+        """Like fairseq's; of an ELECTRA checkpoint, load the discriminator."""
         take_discriminator(self, state_dict, f"{name}." if name else "")
         super().upgrade_state_dict_named(state_dict, name)
 
@@ -178,7 +180,7 @@ class DietRobertaModel(WarmStart, RobertaModel):
 
 
 def take_discriminator(model: nn.Module, state_dict: dict[str, Tensor], prefix: str) -> None:
-    """Drop, in place, an ELECTRA's parameters for pretraining only, unless the model has them.
+    """Drop, in place, parameters that only ELECTRA's pretraining needs, unless the model has them.
 
     Parts that an ELECTRA lacks are newly initialised.
     """

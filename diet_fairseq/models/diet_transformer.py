@@ -59,8 +59,8 @@ class DietTransformerModel(WarmStart, TransformerModel):
         parser.add_argument(
             "--new-rows-from",
             metavar="TOKEN",
-            help="token whose embedding new tokens at the end of the dictionary start with, with "
-            "--finetune-from-model (default: random, with mean and spread of the others)",
+            help="with --finetune-from-model: token whose embedding initialises the embeddings of "
+            "new tokens (default: random, with the mean and spread of the other embeddings)",
         )
 
     @classmethod

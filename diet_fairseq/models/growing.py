@@ -1,7 +1,7 @@
 """A translation model with more tokens than the checkpoint that it starts from.
 
-The new tokens are at the end of the dictionary, as a language's tag is that is added to a
-multilingual model. An encoder's dictionary ends in <mask>, so its tokens can't be added there.
+The new tokens, such as the tag of a language that is added to a multilingual model, are at the end
+of the dictionary. An encoder's dictionary ends in <mask>, so its tokens can't be added there.
 """
 
 import logging
@@ -26,7 +26,7 @@ ROWS = {
 def grow(model: Any, checkpoint: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The checkpoint's parameters, with rows for the new tokens of the model's dictionaries.
 
-    New rows are copies of that of ``--new-rows-from``, or random with the mean and the standard
+    New rows are copies of the row of ``--new-rows-from``, or random, with the mean and the standard
     deviation of the old rows in each dimension.
 
     Raises:

@@ -19,7 +19,7 @@ OUTPUT = ("forward", "extract_features", "output_layer", *PROBABILITIES)
 def has_standard_output(model: Any) -> bool:
     """Whether log-probabilities are the log-softmax of the output projection of fairseq's decoder.
 
-    They are not with an adaptive softmax, a pointer-generator, or any method of the model's own.
+    False with an adaptive softmax, a pointer-generator, or overridden methods of the model.
     """
     decoder: Any = getattr(model, "decoder", None)
     return (
@@ -32,7 +32,7 @@ def has_standard_output(model: Any) -> bool:
 
 
 def has_methods_of(kind: type, thing: Any, *names: str) -> bool:
-    """Whether these methods are the class's own: no subclass or object overrides them."""
+    """Whether no subclass or object overrides these methods of the class."""
     return all(
         getattr(getattr(thing, name), "__func__", None) is getattr(kind, name) for name in names
     )

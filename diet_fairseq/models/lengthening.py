@@ -1,15 +1,15 @@
-"""A model with more positions than the checkpoint that it starts from: its tables are continued.
+"""Extension of position tables for a model with more positions than its checkpoint.
 
-A table goes on with its rows from position 1 again, and again, in every table of the model alike.
-So all scores within the checkpoint's length stay as they are, bit for bit, and two new positions
-that are neighbours have the score of two old ones: a head that looks at the next token still does.
-Position 0 is left out, as it has learned what begins a text ([CLS]). The price is that a score also
-repeats at the period, and that it is wrong where one copy ends and the next begins: training goes
-on from there. Interpolated rows would change every score, and make each head's steps as much longer
-as the table (results/lengths/lengthened-rows.csv).
+Every position table is extended by repeating its rows from position 1 on. All scores within the
+checkpoint's length stay equal, bit for bit, and two neighbouring new positions have the score of
+two old positions, so a head that looks at the next token still does. Position 0 is not repeated,
+because its row is specific to the beginning of a text ([CLS]). The drawback: a score also repeats
+at the period, and it is wrong where one copy ends and the next copy begins, which training
+corrects. Interpolation would change every score and stretch each head's preferred offset
+(results/lengths/lengthened-rows.csv).
 
-A table of offsets gets copies of its outer rows, which stood for all offsets beyond it: no score
-changes.
+A table of offsets is extended with copies of its outer rows, which already stood for all offsets
+beyond the table, so no score changes.
 """
 
 import logging
@@ -25,8 +25,8 @@ logger = logging.getLogger(__name__)
 def lengthen(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The checkpoint's parameters, with its tables as long as the model's.
 
-    A table of positions that is as long, or longer, is taken as it is; a table of offsets that
-    reaches further loses its outer rows.
+    A position table that is as long as the model's or longer is not changed; an offset table with
+    a larger reach loses its outer rows.
     """
     model_state, parameters = model.state_dict(), dict(checkpoint)
     lengths: dict[str, None] = {}  # in their order, each once
@@ -49,10 +49,9 @@ def lengthen(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Te
             parameters[name] = change_reach(table, new, axis)
             reaches[f"{old:,} to {new:,}"] = None
     for changes, message in (
-        (reaches, "tables of offsets change their reach from %s: outer rows are repeated, or left"
-         " out"),
-        (lengths, "tables of positions are lengthened from %s: each goes on with its rows from"
-         " position 1 again"),
+        (reaches, "changing the reach of offset tables from %s: outer rows are repeated"
+         " or dropped"),
+        (lengths, "lengthening position tables from %s: rows are repeated from position 1 on"),
     ):  # fmt: skip
         if changes:
             logger.info(message, " and from ".join(changes))
@@ -81,7 +80,7 @@ def _listed_parameters(model: nn.Module, attribute: str) -> Iterator[tuple[str, 
 
 
 def change_reach(table: Tensor, reach: int, axis: int) -> Tensor:
-    """The table with rows for the offsets from -reach to reach, those beyond it its outer ones."""
+    """The table with rows for the offsets -reach to reach; outer rows are repeated or dropped."""
     outermost = table.size(axis) // 2
     offsets = torch.arange(-reach, reach + 1, device=table.device)
     return table.index_select(axis, offsets.clamp(-outermost, outermost) + outermost)

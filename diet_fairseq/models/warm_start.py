@@ -25,7 +25,7 @@ from .lengthening import lengthen
 logger = logging.getLogger(__name__)
 
 POSITIONS = {"positions", "cross_positions"}
-#: modules of cross-attention: their positions are those of another scheme
+#: modules of cross-attention, which has another scheme than self-attention
 CROSS = {"cross_positions", "encoder_attn"}
 COMPRESSION = {"compress_k", "compress_v", "compress_layer"}
 #: the end of the name of a scheme's `PositionScheme.score_terms`
@@ -40,7 +40,8 @@ class CheckpointLoad:
     """A model that loads a checkpoint.
 
     Attributes:
-        is_warm_start: the model may have other positions than the checkpoint; a resumed run may not
+        is_warm_start: whether the checkpoint may have other positions than the model (not in a
+            resumed run)
         description: the checkpoint's positions; None until its configuration has been read
     """
 
@@ -53,10 +54,10 @@ _current_load: ContextVar[CheckpointLoad | None] = ContextVar("_current_load", d
 
 
 class WarmStart:
-    """A model that may start from a checkpoint of one with other positions."""
+    """A model that can start from a checkpoint with other position schemes."""
 
     def load_state_dict(self: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
-        """As fairseq's; with ``--finetune-from-model`` the other model may have other positions."""
+        """Like fairseq's, but ``--finetune-from-model`` allows another position scheme."""
         start = current_warm_start(self)
         if start is not None:
             self.upgrade_state_dict(state_dict)
@@ -72,7 +73,7 @@ class WarmStart:
 
 @contextmanager
 def loading(model: Any, starts: bool = True) -> Iterator[None]:
-    """A context in which ``model`` loads a checkpoint, for a warm start or to resume.
+    """Mark ``model`` as loading a checkpoint, for a warm start or to resume.
 
     A resumed run must find all of its parameters, although its options still name the checkpoint of
     its warm start.
@@ -85,7 +86,7 @@ def loading(model: Any, starts: bool = True) -> Iterator[None]:
 
 
 def current_warm_start(model: Any) -> CheckpointLoad | None:
-    """The load by which ``model`` starts from another one, if there is one."""
+    """The warm start that ``model`` is loading, or None."""
     load = _current_load.get()
     return load if load is not None and load.is_warm_start and load.model is model else None
 
@@ -93,18 +94,18 @@ def current_warm_start(model: Any) -> CheckpointLoad | None:
 def drop_incomparable(
     checkpoint: Mapping[str, Tensor], old: Description, new: Description
 ) -> Mapping[str, Tensor]:
-    """The checkpoint without parameters of positions that would mean something else."""
+    """The checkpoint without position parameters that have another meaning in this model."""
     if old.get("input") != new["input"]:
         logger.warning(
-            "the checkpoint has --position-input %s, this model %s: it starts without the positions"
-            " that the checkpoint has at the input", old.get("input"), new["input"],
+            "the checkpoint has --position-input %s, but this model has %s: input positions are not"
+            " loaded", old.get("input"), new["input"],
         )  # fmt: skip
     reasons = differences(old, new)
     if not reasons or not any(map(_kind, checkpoint)):
         return checkpoint
     logger.warning(
-        "the checkpoint's positions are not taken, as they mean something else: they have %s; to go"
-        " on with them, give the options that they were trained with", ", ".join(reasons),
+        "the checkpoint's position parameters are not loaded, because they were trained with other"
+        " options (%s): to load them, give these options", ", ".join(reasons),
     )  # fmt: skip
     return {name: tensor for name, tensor in checkpoint.items() if _kind(name) is None}
 
@@ -116,8 +117,8 @@ def adapt(
 
     Missing parameters of positions and segments start at zero (`PositionScheme.zero`). Queries, of
     words and of TUPE's positions, are rescaled where another number of terms shares their scale
-    (`PositionScheme.score_terms`): the new model computes what the old one did, without those of
-    its positions that are left out.
+    (`PositionScheme.score_terms`): the new model computes the old model's function, except
+    for positions that are dropped.
 
     If nothing differs, a shape differs, or anything beyond positions, segments and what reads them,
     the checkpoint is returned as it is, and PyTorch's strict load decides.
@@ -157,8 +158,8 @@ def adapt(
     for name, scale in scales.items():
         if name in taken:
             adapted[name] = adapted[name] * scale
-    logger.info("starts from another model, of which %d parameters are taken", len(taken))
-    for label, names in (("new here", missing), ("not taken", unexpected)):
+    logger.info("warm start: %d parameters are loaded from the checkpoint", len(taken))
+    for label, names in (("not in the checkpoint", missing), ("not loaded", unexpected)):
         if names:
             without_layers = dict.fromkeys(re.sub(r"\.\d+\.", ".*.", name) for name in names)
             logger.info("%s: %s", label, ", ".join(without_layers))
@@ -168,7 +169,7 @@ def adapt(
 def scales_of(
     model: nn.Module, checkpoint: Mapping[str, Tensor], description: Description | None
 ) -> dict[str, float]:
-    """Parameter names of queries -> the factor that keeps the scores as they are.
+    """Names of query parameters -> the factor that keeps the scores unchanged.
 
     A score is divided by the root of the number of terms that share its scale, in the checkpoint
     and in the model.
@@ -194,7 +195,7 @@ def scales_of(
 
 
 def terms_of(checkpoint: Mapping[str, Tensor]) -> int:
-    """The `PositionScheme.score_terms` of a checkpoint's scheme, by its names."""
+    """The `PositionScheme.score_terms` of a checkpoint's scheme, inferred from parameter names."""
     for name, tensor in checkpoint.items():
         if name.endswith(TERMS):
             return round(float(tensor))  # an average of checkpoints, too
@@ -240,16 +241,16 @@ def compare_descriptions(path: str, state: dict[str, Any]) -> None:
     reasons = differences(description, new, converted=())
     if reasons:
         logger.warning(
-            "%s was trained with other positions than this model's: it has %s; parameters that fit"
-            " compute something else, so give the options that it was trained with",
+            "%s was trained with other position options (%s): its parameters fit this model, but"
+            " the model computes something else; give the options that it was trained with",
             path, ", ".join(reasons),
         )  # fmt: skip
 
 
 def description_of(options: Any) -> Description | None:
-    """The description in a checkpoint's model options, or the one that follows from them.
+    """The description that a checkpoint's model options contain or imply.
 
-    None: the options have no position scheme, or one that is unknown here.
+    None: the options have no position scheme, or an unknown scheme.
     """
     given = dict(options) if isinstance(options, Mapping) else dict(vars(options or Namespace()))
     if given.get("position_scheme") is None:

@@ -49,7 +49,7 @@ class AdamW(torch.optim.AdamW):
             by_updates: dict[int, list[Tensor]] = defaultdict(list)
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    self._updates[parameter] = self._updates_of(parameter) + 1
+                    self._updates[parameter] = self._count_updates(parameter) + 1
                     by_updates[self._updates[parameter]].append(parameter)
             for updates, parameters in by_updates.items():
                 self._update(parameters, updates, group)
@@ -58,7 +58,7 @@ class AdamW(torch.optim.AdamW):
     @torch.no_grad()
     def _update(self, parameters: list[Tensor], updates: int, group: dict[str, Any]) -> None:
         """Update parameters of a group for the ``updates``-th time."""
-        states = [self._state_of(parameter) for parameter in parameters]
+        states = [self._create_state(parameter) for parameter in parameters]
         beta_1, beta_2 = group["betas"]
         adamw(
             parameters,
@@ -77,14 +77,14 @@ class AdamW(torch.optim.AdamW):
             eps=group["eps"] / math.sqrt(1 - beta_2**updates),
         )
 
-    def _state_of(self, parameter: Tensor) -> dict[str, Tensor]:
+    def _create_state(self, parameter: Tensor) -> dict[str, Tensor]:
         state = self.state[parameter]
         if not state:
             state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
             state |= {name: torch.zeros_like(parameter) for name in resuming.MOMENTS}
         return state
 
-    def _updates_of(self, parameter: Tensor) -> int:
+    def _count_updates(self, parameter: Tensor) -> int:
         """PyTorch's own count may be on the GPU, where reading it would make the CPU wait."""
         if parameter not in self._updates:
             state = self.state.get(parameter)
@@ -108,13 +108,13 @@ def _like_parameter(gradient: Any, parameter: Tensor) -> Tensor:
 
 @dataclass
 class FusedAdamWConfig(FairseqDataclass):
-    """The options of fairseq's adam, so that existing commands carry over."""
+    """The options of fairseq's adam, so that existing commands remain valid."""
 
     adam_betas: Any = field(
         default="(0.9, 0.999)", metadata={"help": "decay rates of the two moments"}
     )
     adam_eps: float = field(
-        default=1e-8, metadata={"help": "added to the root of the second moment"}
+        default=1e-8, metadata={"help": "epsilon, added to the root of the second moment"}
     )
     weight_decay: float = field(default=0.0, metadata={"help": "decoupled weight decay"})
     lr: list[float] = field(default=II("optimization.lr"))

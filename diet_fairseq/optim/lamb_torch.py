@@ -23,7 +23,9 @@ class LambTorchConfig(FairseqDataclass):
     )
     lamb_eps: float = field(
         default=1e-6,
-        metadata={"help": "added to the root of the second moment, and to the norm of an update"},
+        metadata={
+            "help": "epsilon, added to the root of the second moment and to the norm of an update"
+        },
     )
     weight_decay: float = field(
         default=0.0, metadata={"help": "weight decay, except for vectors (biases, LayerNorm)"}

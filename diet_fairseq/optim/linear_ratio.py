@@ -16,10 +16,10 @@ class LinearRatioConfig(FairseqDataclass):
     """Options of the schedule."""
 
     warmup_ratio: float = field(
-        default=0.06, metadata={"help": "the fraction of all updates that is warm-up"}
+        default=0.06, metadata={"help": "fraction of all updates that are warm-up"}
     )
     end_learning_rate: float = field(
-        default=0.0, metadata={"help": "the learning rate after the last update"}
+        default=0.0, metadata={"help": "learning rate after the last update"}
     )
     lr: list[float] = field(default=II("optimization.lr"))
     max_update: int = field(default=II("optimization.max_update"))

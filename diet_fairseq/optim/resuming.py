@@ -1,4 +1,4 @@
-"""Compare the optimizer's state in a checkpoint with the parameters before loading it.
+"""Comparison of an optimizer's state in a checkpoint with the parameters, before it is loaded.
 
 PyTorch loads moments unchecked, and its fused kernel relies on their having the parameter's shape
 and memory layout: with others it reads and writes beyond the end.

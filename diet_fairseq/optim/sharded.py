@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 
 def is_sharded(value: Any) -> bool:
-    """Whether it is a DTensor; there is none before its module is imported."""
+    """Whether the value is a DTensor, which can't exist before its module is imported."""
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(value, module.DTensor)
 
@@ -26,7 +26,7 @@ def gather_full_tensor(value: Any) -> Any:
 
 
 def shard_like(value: Any, like: Any) -> Any:
-    """A full tensor sharded as the parameter ``like`` of its shape is, if that is sharded."""
+    """A full tensor, sharded like the parameter ``like`` of equal shape if that is sharded."""
     if not is_sharded(like) or getattr(value, "shape", None) != like.shape:
         return value
     from torch.distributed.tensor import distribute_tensor

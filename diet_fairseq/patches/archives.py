@@ -21,8 +21,8 @@ def with_checked_archives(module: Any) -> Any:
 class ModelArchive(tarfile.TarFile):
     """A tar archive that holds one folder of regular files and folders.
 
-    Python's data filter accepts links that stay inside. They would lead elsewhere once the folder
-    is moved, and no model needs them.
+    Python's data filter accepts links within the folder. The links would lead elsewhere after the
+    folder is moved, and no model needs them.
     """
 
     def getnames(self) -> list[str]:
@@ -36,7 +36,7 @@ class ModelArchive(tarfile.TarFile):
         self.getnames()
         size, free = sum(member.size for member in self.getmembers()), shutil.disk_usage(path).free
         if size > free:
-            raise self._refusal(f"it needs {size:,} bytes, and {path} has {free:,}")
+            raise self._refusal(f"it needs {size:,} bytes, but {path} has only {free:,} free")
         if hasattr(tarfile, "data_filter"):  # since Python 3.11.4
             kwargs["filter"] = "data"
         super().extractall(path, *args, **kwargs)
@@ -52,6 +52,6 @@ class ModelArchive(tarfile.TarFile):
 
     def _refusal(self, reason: str) -> UserError:
         return UserError(
-            f"{self.name!s} can't be unpacked as the archive of a model ({reason}): give one from "
+            f"{self.name!s} can't be unpacked as a model archive ({reason}): give one from "
             "a source that you trust, or a folder"
         )

@@ -107,7 +107,7 @@ def _epoch_size(iterator: Any) -> dict[str, int]:
     "fairseq.data.iterators:EpochBatchIterator.load_state_dict", correctness=OTHER_WORLD_SIZE
 )
 def resume_at_same_share(load_state_dict: Callable, self: Any, state_dict: dict[str, Any]) -> None:
-    """fairseq counts the batches of one process, which differ on another number of processes.
+    """Convert the count of batches, which fairseq counts per process, to this number of processes.
 
     If the epoch's batches differ, too, training resumes at the same share of the epoch.
     """
@@ -119,9 +119,9 @@ def resume_at_same_share(load_state_dict: Callable, self: Any, state_dict: dict[
         place = min(done // now["shards"], len(self) - 1)
         if saved["batches"] != now["batches"]:
             logger.warning(
-                f"the epoch has {now['batches']:,} batches, and had {saved['batches']:,} when "
-                "the checkpoint was saved: training continues at the same share of it, so that "
-                "some sentences come twice in this epoch, and others not at all"
+                f"the epoch has {now['batches']:,} batches, but had {saved['batches']:,} when the "
+                "checkpoint was saved: training continues at the same fraction of the epoch, so "
+                "this epoch repeats some sentences and skips others"
             )
     load_state_dict(self, {**state_dict, "iterations_in_epoch": place})
 

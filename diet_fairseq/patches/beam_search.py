@@ -2,7 +2,7 @@
 
 fairseq's search copies the encoder's output, keys and values for every hypothesis and reorders them
 at every step. It decodes the first step for every hypothesis, when all are equal. It normalises,
-looks for NaN, masks and adds scores over the whole vocabulary. This search leaves all that out.
+looks for NaN, masks and adds scores over the whole vocabulary. This search avoids these costs.
 """
 
 from typing import Any
@@ -27,7 +27,7 @@ GROUP = 16
 
 
 class QuickBeamSearch(SequenceGenerator):
-    """fairseq's generator, with a search of its own for plain beam search by one transformer.
+    """fairseq's generator, with a faster beam search for one transformer.
 
     fairseq searches in all other cases: sampling, prefixes, constraints, ensembles, language
     models, n-gram blocking, schemes in cross-attention, models with methods of their own, and more

@@ -37,7 +37,7 @@ def with_safe_load(torch: Any) -> Any:
             if isinstance(state.get(kind), (dict, Namespace)):
                 state[kind], removed = configuration.without_files(state[kind])
                 if removed:
-                    logger.info("files that a checkpoint names are not read: %s", removed)
+                    logger.info("not reading files that the checkpoint names: %s", removed)
         if isinstance(state.get("args"), Namespace):  # fairseq looks the architecture up in them
             arch = getattr(state["args"], "arch", None)
             check_registered("architecture", arch, {*ARCH_MODEL_REGISTRY, *MODEL_REGISTRY})
@@ -103,7 +103,7 @@ def check_registered(kind: str, name: Any, registry: Collection[str]) -> None:
     """
     if isinstance(name, str) and name not in registry:
         raise UserError(
-            f"the {kind} {shown(name)} is unknown: give by --user-dir the package that registers it"
+            f"the {kind} {shown(name)} is unknown: give --user-dir, the package that registers it"
         )
 
 

@@ -38,8 +38,8 @@ def load_exact_parameters(
             parameter.data.copy_(exact)
     else:
         logger.warning(
-            "the checkpoint's float32 parameters do not round to its model's: the run continues "
-            f"from the model's, which are rounded to {half}"
+            f"the checkpoint's float32 parameters do not round to its {half} parameters: the run "
+            f"continues from the {half} parameters"
         )
 
 

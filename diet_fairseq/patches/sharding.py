@@ -1,8 +1,8 @@
 """``--ddp-backend fully_sharded`` by PyTorch's FSDP2, where fairseq asks for fairscale.
 
 Every process keeps a part of each parameter, of its gradient and of the optimizer's state. The
-parameters of a layer are gathered while it computes, those outside of layers (embeddings, shared
-position tables) for a whole pass. Checkpoints hold full tensors, like those of one process:
+parameters of a layer are gathered while it computes, parameters outside of layers (embeddings,
+shared position tables) for a whole pass. Checkpoints hold full tensors, as with one process:
 `gather_full_tensor` gathers them, and `shard_like` shards them over any number of processes.
 """
 
@@ -62,7 +62,7 @@ def without_fairscale(is_fsdp: Any) -> bool:
 def keep_float32_parameters(
     init: Callable, self: Any, cfg: Any, task: Any, model: Any, *args: Any, **kwargs: Any
 ) -> None:
-    """With ``--bf16`` layers compute in it, and parameters stay in float32."""
+    """With ``--bf16`` layers compute in bfloat16, and parameters stay in float32."""
     is_wrapped = cfg.distributed_training.distributed_world_size > 1
     if needs_sharding(cfg) and is_wrapped and cfg.common.bf16:
         setattr(model, COMPUTE_DTYPE, torch.bfloat16)
@@ -111,7 +111,7 @@ def shard(model: nn.Module, group: Any, reshard: bool = True) -> nn.Module:
 
 
 def _is_sharded_model(module: nn.Module) -> bool:
-    """Whether `shard` was called on it."""
+    """Whether `shard` was called on the module."""
     return hasattr(module, "reshard")
 
 

@@ -1,7 +1,7 @@
 """fairseq's training program: its lock, its limit, and the checks that our models need.
 
 The program is imported as ``fairseq_cli.train`` or run as ``__main__``, and anew in each process of
-a run on several GPUs. Therefore the globals of its ``main`` are changed only while that runs.
+a run on several GPUs. Therefore the globals of its ``main`` are changed only while ``main`` runs.
 """
 
 import logging
@@ -109,8 +109,7 @@ def tell_epoch_size(get_train_iterator: Callable, self: Any, *args: Any, **kwarg
         schedule.learn_epoch_size(len(iterator))
     elif schedule.total is None:
         raise UserError(
-            f"--lr-scheduler linear_ratio can't know how many updates --max-epoch "
-            f"{schedule.cfg.max_epoch} is, because epochs differ in their batches: give "
-            "--max-update"
+            f"--lr-scheduler linear_ratio can't convert --max-epoch {schedule.cfg.max_epoch} into "
+            "updates, because epochs differ in their number of batches: give --max-update"
         )
     return iterator

@@ -35,7 +35,7 @@ class Limit:
 
 
 def check_length(layout: Layout, limit: Limit) -> None:
-    """Refuse a layout with more keys than an absolute table of ``limit`` rows has."""
+    """Refuse a layout with more keys than an absolute table has rows (``limit``)."""
     longest = layout.key_positions.size(1)
     if longest <= limit.positions:
         return
@@ -57,12 +57,12 @@ class AttentionShape:
             score then broadcasts over heads
         head_dim: d_h, of q, k and v
         embed_dim: d, of the model
-        queries: the longest input; in cross-attention, of the target
-        keys: the same as ``queries``; in cross-attention of the source, with compressed keys their
-            number k
-        causal: queries don't see keys that come after them
-        cross: queries are the decoder's, keys the encoder's
-        layer: counts the layers that have parameters of their own
+        queries: length limit of the queries (in cross-attention, of the target)
+        keys: length limit of the keys (in cross-attention, of the source), or the number k of
+            compressed keys
+        causal: whether queries see no later keys
+        cross: whether this is cross-attention, with queries of the decoder and keys of the encoder
+        layer: number of the layer, from 0; 0 if layers share parameters
     """
 
     heads: int
@@ -77,7 +77,7 @@ class AttentionShape:
 
 @dataclass(frozen=True)
 class Projections:
-    """A layer's own maps of queries and keys: (R, d) -> (H, R, d_h)."""
+    """The layer's projections of queries and keys: (R, d) -> (H, R, d_h)."""
 
     query: Callable[[Tensor], Tensor]
     key: Callable[[Tensor], Tensor]
@@ -91,15 +91,15 @@ class PositionScheme(nn.Module):
         softmax(q' k'^T + score + q_i . rows_ij + k'_j . rows_ij + mask) v  + weights . rows
         q', k' = transform(q, k)
 
-    A scheme overrides the methods of its terms; all others cost nothing. These methods, and
-    `score_type`, are its `kinds`, by which attention backends are selected. A subclass drops a term
-    of its parent by ``score = PositionScheme.score``.
+    A scheme overrides the methods of its terms; methods that it does not override cost nothing.
+    The overridden methods and `score_type` are its `kinds`, by which attention backends are
+    selected. A subclass drops its parent's score with ``score = PositionScheme.score``.
 
     The constructor takes the value of the option ``position_rank`` as its keyword ``rank``, and
     raises `UserError` for options that contradict one another; `create` fills in the defaults.
-    Options that a scheme does not list are refused for it. Tensors that are not learned are buffers
-    with ``persistent=False``, made from the arguments alone. No parameter is called ``gain`` or
-    ``terms``: state dicts have these names for something else.
+    Options that a scheme does not list are refused. Tensors that are not learned are buffers with
+    ``persistent=False``, computed from the arguments alone. No parameter may be called ``gain`` or
+    ``terms``, because state dicts use these names for other values.
     """
 
     #: the scheme's options, with its defaults
@@ -158,12 +158,12 @@ class PositionScheme(nn.Module):
 
     @classmethod
     def create(cls, shape: AttentionShape, **options: Any) -> "PositionScheme":
-        """The scheme with these options, by the constructor's keywords, and defaults for others."""
+        """The scheme with these options (the constructor's keywords) and defaults of others."""
         return cls(shape, **cls.with_defaults(options))
 
     @classmethod
     def with_defaults(cls, options: dict[str, Any]) -> dict[str, Any]:
-        """These options, by the constructor's keywords, and the defaults of all others."""
+        """These options (the constructor's keywords) and the defaults of all others."""
         return {option.argument: option.default for option in cls.options} | options
 
     @classmethod
@@ -180,7 +180,7 @@ class PositionScheme(nn.Module):
         }
 
     def zero(self) -> None:
-        """Set the parameters of `zero_init` to 0: then all terms are zero, and can be trained."""
+        """Set the parameters of `zero_init` to 0: all terms are then zero, but can be trained."""
         for name, parameter in self.named_parameters():
             if name.startswith(self.zero_init):
                 nn.init.zeros_(parameter)
@@ -193,34 +193,34 @@ class PositionScheme(nn.Module):
         return None
 
     def prepare(self, layout: Layout) -> None:
-        """Compute into ``layout.cache`` what `transform` needs of parameters, once for all layers.
+        """Compute once for all layers what `transform` needs, and store it in ``layout.cache``.
 
-        Where every layer has a scheme of its own, it is never called.
+        It is not called if every layer has its own scheme.
         """
 
     def transform(self, q: Tensor, k: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
         """Queries (B, H, Tq, d_h), scaled, and keys (B, H, Tk, d_h) before their product.
 
-        In decoding k holds new keys only, of which there may be none, and ``layout`` their
-        positions: transformed keys are cached.
+        In decoding, transformed keys are cached: k holds only the new keys (perhaps none), and
+        ``layout`` holds their positions.
         """
         return q, k
 
     def query_rows(self, layout: Layout, project: Projections) -> Rows | None:
-        """The rows that queries are multiplied by, before `transform`."""
+        """Rows that queries are multiplied by before `transform`, or None."""
         return None
 
     def key_rows(self, layout: Layout, project: Projections) -> Rows | None:
-        """The rows that keys are multiplied by, after `transform`; unscaled, with no bias."""
+        """Rows that keys are multiplied by after `transform`, unscaled, without bias, or None."""
         return None
 
     def value_rows(self, layout: Layout) -> Rows | None:
-        """The rows whose sums, weighted as values are, are added to the output."""
+        """Rows whose sum, weighted with the attention weights, is added to the output, or None."""
         return None
 
     def content_score(self, logits: Tensor, q: Tensor, layout: Layout) -> Tensor:
-        """The content score q k^T, (B, H, Tq, Tk), changed by its own values.
+        """The content score q k^T (B, H, Tq, Tk), changed depending on its values.
 
-        Neither scores nor the mask are in it yet; ``layout.mask`` is the mask.
+        It contains neither scores nor the mask (``layout.mask``) yet.
         """
         return logits

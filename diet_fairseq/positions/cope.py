@@ -10,7 +10,7 @@ from .options import Option, at_least
 LENGTH = Option(
     "position_cope_length",
     int,
-    "cope: number of integer positions that have an embedding (default: 64)",
+    "cope: number of integer positions with an embedding (default: 64)",
     check=at_least(2),
 )
 
@@ -18,18 +18,18 @@ LENGTH = Option(
 class Cope(PositionScheme):
     """q_i (k_j + e[p_ij]) / sqrt(d_h), where p_ij is the sum of the gates g_ij, ..., g_ii.
 
-    Golovneva et al. (2024), section 4: the gate g_ij = sigmoid(q_i k_j / sqrt(d_h)) says how far
-    the query counts a token; a position is at most L - 1, and e between two integers is
-    interpolated. As in the equation and in the released code e is divided by sqrt(d_h); the listing
-    of appendix B leaves that out. All gates of a query are needed at once: only the reference
-    backend has this.
+    Golovneva et al. (2024), section 4: the gate g_ij = sigmoid(q_i k_j / sqrt(d_h)) says how much
+    of a token the query counts; a position is at most L - 1, and e is interpolated between two
+    integers. As in the equation and in the released code e is divided by sqrt(d_h); the listing of
+    appendix B omits the division. A query needs all its gates at once, which only the reference
+    backend provides.
 
-    The paper has causal attention only, and x-transformers refuses encoders. Their form is ours,
-    and unpublished: for a key after the query gates are summed from the query to the key, g_ii +
-    ... + g_ij, and e has embeddings of its own for this direction, as T5 has buckets.
+    The paper has causal attention only, and x-transformers refuses encoders. The form in
+    encoders is ours and unpublished: for a key after the query, gates are summed from the query to
+    the key, g_ii + ... + g_ij, and e has separate embeddings for this direction, like T5's buckets.
 
-    ``embeddings`` is e, (H, L, d_h), or (H, 2 L, d_h) in encoders, those of later keys last; it is
-    0 at the start. By default the heads of a layer share it, as in the released code.
+    ``embeddings`` is e, (H, L, d_h), or (H, 2 L, d_h) in encoders, with embeddings of later keys
+    last; it is 0 at the start. By default the heads of a layer share it, as in the released code.
     """
 
     sharing = "head"

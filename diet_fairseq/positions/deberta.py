@@ -23,14 +23,14 @@ class Deberta(PositionScheme):
     """q_i k_j + q_i (P_{b(i-j)} W_K) + k_j (P_{b(i-j)} W_Q), all three divided by sqrt(3 d_h).
 
     He et al. (2021), section 3.1, equation 4, as DeBERTa-v2 and v3 are released: W_Q and W_K are
-    those of the layer's words (``share_att_key``), b are logarithmic buckets, and P passes through
-    a LayerNorm (``norm_rel_ebd``). As released, both terms read row b(i - j), where the equation
-    has b(j - i) in the second. The biases of W_Q and W_K are left out for P, as in the paper; v2
-    has them. So a model can start from one without these terms.
+    the layer's projections of words (``share_att_key``), b are logarithmic buckets, and P passes
+    through a LayerNorm (``norm_rel_ebd``). As released, both terms read row b(i - j), where the
+    equation has b(j - i) in the second. The biases of W_Q and W_K are not applied to P, as in the
+    paper (v2 applies them), so a model can start from a model without these terms.
 
     ``table`` is P, (2 buckets, d), from N(0, 0.02); ``norm`` its LayerNorm. By default all layers
     share them, as in the paper. All heads read one P in any case: ``--position-sharing head`` and
-    ``none`` both give every layer its own. A decoder leaves the rows of later keys unused.
+    ``none`` both give every layer its own. A decoder does not use the rows of later keys.
     """
 
     score_terms = 3
@@ -69,7 +69,7 @@ class Deberta(PositionScheme):
         return Rows(projected[:, :-1] - projected[:, -1:], index - lowest)
 
     def _normalized(self, rows: Tensor) -> Tensor:
-        """In float32, as the gradients of the LayerNorm sum those of all rows."""
+        """Normalized rows, in float32 because the LayerNorm's gradients are sums over all rows."""
         wide = torch.promote_types(rows.dtype, torch.float32)
         weight, bias = (parameter.to(wide) for parameter in (self.norm.weight, self.norm.bias))
         return F.layer_norm(rows.to(wide), weight.shape, weight, bias, EPSILON).to(rows.dtype)

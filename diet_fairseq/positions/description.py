@@ -1,8 +1,8 @@
 """The meaning of a model's position parameters: part of a checkpoint's configuration.
 
-Parameters of two models may have the same names and shapes, and mean something else: a table may
-begin with rows that belong to no position, a position may be that of a compressed key. A model that
-loads a checkpoint compares descriptions, not shapes (`models.warm_start`).
+Parameters of two models may have the same names and shapes but different meanings: a table may
+begin with rows that belong to no position, or its positions may be positions of compressed keys. A
+model that loads a checkpoint compares descriptions, not shapes (`models.warm_start`).
 """
 
 import json
@@ -48,9 +48,9 @@ def differences(
     new: Description,
     converted: tuple[str, ...] = ("input", "cross", "score_terms"),
 ) -> list[str]:
-    """The differences, in words, by which parameters of the one mean nothing to the other.
+    """The differences, in words, that make one model's parameters meaningless in the other.
 
-    Those of the names ``converted`` are left out: a warm start takes care of them.
+    Differences of the names ``converted`` are omitted, because a warm start converts them.
     """
     if old["scheme"] != new["scheme"]:
         return [f"scheme {old['scheme']} instead of {new['scheme']}"]

@@ -26,8 +26,8 @@ class DietAbs(ScoreParameters):
     ``query`` and ``key``, times the gain, are P_Q and P_K of every head, (H, n, d_p). A blind start
     draws them from N(0, 0.02): the paper doesn't say, and two zero matrices would never get a
     gradient. A local start has a shifted diagonal in every head (`shifted_diagonals`), as the
-    trained heads in figures 4 and 7 of the paper. By default d_p is d_h, and the gain that of
-    `gain_of`.
+    trained heads in figures 4 and 7 of the paper. By default d_p is d_h, and `gain_for_rank` gives
+    the gain.
     """
 
     score_type = Factors
@@ -36,7 +36,7 @@ class DietAbs(ScoreParameters):
     options = (RANK, GAIN, START, PEAK)
     position_axes: ClassVar[dict[str, tuple[int, ...]]] = {"query": (1,), "key": (1,)}
     zero_init = ("key",)  # but not the query: two zero factors would have no gradient
-    #: the default gain at rank 32, see `gain_of`
+    #: the default gain at rank 32, see `gain_for_rank`
     gain_at_32: ClassVar[float] = 10.0
 
     def __init__(
@@ -49,7 +49,7 @@ class DietAbs(ScoreParameters):
         peak: float,
     ) -> None:
         rank = shape.head_dim if rank is None else rank
-        super().__init__(shape, gain_of(rank, self.gain_at_32) if gain is None else gain)
+        super().__init__(shape, gain_for_rank(rank, self.gain_at_32) if gain is None else gain)
         self.rank = rank
         queries, keys = shape.queries.positions, shape.keys.positions
         self.query = nn.Parameter(torch.empty(shape.heads, queries, rank))
@@ -66,11 +66,11 @@ class DietAbs(ScoreParameters):
 
     def score(self, layout: Layout) -> Factors:
         return Factors(
-            self._of(self.query, layout.query_positions, layout.length),
-            self._of(self.key, layout.key_positions, layout.length),
+            self._select_rows(self.query, layout.query_positions, layout.length),
+            self._select_rows(self.key, layout.key_positions, layout.length),
         )
 
-    def _of(self, parameter: Tensor, positions: Tensor, length: int | None) -> Tensor:
+    def _select_rows(self, parameter: Tensor, positions: Tensor, length: int | None) -> Tensor:
         if length is not None and length <= parameter.size(1):
             return self.amplify(parameter[:, :length]).unsqueeze(0)  # (1, H, T, d_p)
         if positions.size(0) == 1:  # as in decoding, where most rows are not needed
@@ -100,12 +100,13 @@ class DietAbsLin(DietAbs):
     gain_at_32 = 3.0
 
     def score(self, layout: Layout) -> Factors:
-        query = self._of(self.query, layout.query_positions, layout.length)  # (B|1, H, Tq, d_p)
+        # (B|1, H, Tq, d_p)
+        query = self._select_rows(self.query, layout.query_positions, layout.length)
         return Factors(query, self.amplify(self.key).unsqueeze(0))  # (1, H, k, d_p)
 
 
-def gain_of(rank: int, at_32: float) -> float:
-    """The gain with which an update moves the score of any rank as ``at_32`` does with rank 32.
+def gain_for_rank(rank: int, at_32: float) -> float:
+    """The gain at which an update moves the score as far as gain ``at_32`` does at rank 32.
 
     Adam moves every entry of both factors by up to gain times the learning rate. With a local
     start entries are sqrt(2 peak / d_p) in size, so the product of d_p columns moves by up to
@@ -120,8 +121,8 @@ def shifted_diagonals(
     """Factors whose product is ``peak`` where key - query is a head's offset.
 
     The product is a sum of r / 2 cosines of the distance from that offset, with frequencies
-    (k + 1/2) 2 pi / r. It is 0 at all other distances below r; at r it is -peak, at 2 r peak again,
-    and so on, which training has to unlearn in inputs of so many tokens. With r = 1 there is none.
+    (k + 1/2) 2 pi / r. It is 0 at other distances below r and repeats with period 2 r (-peak at
+    r), which training has to unlearn on longer inputs. With r = 1 there is no peak.
 
     Args:
         offsets: (H,), the offset of each head
@@ -135,9 +136,10 @@ def shifted_diagonals(
     frequencies = (torch.arange(waves) + 0.5) * (math.pi / max(waves, 1))
     size = math.sqrt(peak / max(waves, 1))
 
-    def waves_at(places: Tensor) -> Tensor:
+    def compute_waves(places: Tensor) -> Tensor:
         """(H, T) -> (H, T, r)."""
         angles = places.unsqueeze(-1) * frequencies
         return size * torch.cat([angles.cos(), angles.sin()], dim=-1)
 
-    return waves_at(queries.expand(len(offsets), -1)), waves_at(keys - offsets.unsqueeze(1))
+    query_places, key_places = queries.expand(len(offsets), -1), keys - offsets.unsqueeze(1)
+    return compute_waves(query_places), compute_waves(key_places)

@@ -13,7 +13,7 @@ from .scores import Dense, Offsets, at_least_float32, look_up, product
 SLOPES = Option(
     "position_slopes",
     str,
-    "alibi: the published slopes, or slopes that are learned and start from them (default: fixed)",
+    "alibi: the published slopes (fixed), or slopes learned from them (default: fixed)",
     default="fixed",
     choices=("fixed", "learned"),
 )
@@ -47,9 +47,9 @@ class Alibi(PositionScheme):
     The paper has causal attention only. In encoders and across the score is the symmetric one that
     its first author proposes for them (github.com/ofirpress/attention_with_linear_biases/issues/5).
     `published_slopes` has m. ``slopes`` (H,) are the learned ones, which may take either sign: the
-    paper reports that they did not extrapolate. Fixed slopes are no parameters, so
-    ``--position-sharing`` means nothing to them; learned ones of a layer whose heads share one
-    start from the published slope of a single head.
+    paper reports that they did not extrapolate. Fixed slopes are not parameters, so
+    ``--position-sharing`` does not affect them. If the heads of a layer share one learned slope, it
+    starts from the published slope of a single head.
     """
 
     score_type = Offsets
@@ -74,10 +74,10 @@ Alibi.cross = Alibi
 
 
 def published_slopes(heads: int, device: torch.device | None = None) -> Tensor:
-    """(H,) float32: the slopes of the paper, and of its code for other than a power of 2 heads.
+    """(H,) float32: the paper's slopes; if H is not a power of 2, the slopes of its code.
 
-    For H a power of 2 they are 2^(-8/H), 2^(-16/H), ... 2^-8. Otherwise they are those of the next
-    lower power of 2, and then every other one of the next higher power.
+    For H a power of 2 they are 2^(-8/H), 2^(-16/H), ... 2^-8. Otherwise they are the slopes of the
+    next lower power of 2, followed by every other slope of the next higher power.
     """
     power = 1 << (heads.bit_length() - 1)
     exponents = [
@@ -93,13 +93,13 @@ class Kerple(PositionScheme):
     log: score(i, j) = -r1 log(1 + r2 |i - j|); power: -r1 |i - j|^r2. ``r1`` and ``r2`` (H,) are
     parameters of every head, which all layers share, and start uniformly below 2 and below 1 (log),
     or 1 and 2 (power), as in the authors' code (github.com/chijames/KERPLE). The kernels are
-    symmetric; the paper tries them in causal attention only. They have no gain: they start at the
-    size of trained ones, and the distance multiplies them.
+    symmetric; the paper tries them in causal attention only. They have no gain, because they start
+    at the size of trained parameters and are multiplied by the distance.
 
     The theory asks for r1 > 0, r2 > 0 and, in the power, r2 <= 2. The authors' code sets parameters
-    outside 0.01 to 2 back to that bound before each use. Here the bound takes the place of such a
-    parameter and gives it its gradient (`clamp_parameter`), so no forward pass writes to a
-    parameter. And r1 may be 0, so that a warm start begins without the term.
+    outside 0.01 to 2 back to that bound before each use. Here the forward pass uses the bound in
+    place of such a parameter, which gets the bound's gradient (`clamp_parameter`), so no forward
+    pass writes to a parameter. r1 may be 0, so that a warm start begins without the term.
     """
 
     score_type = Offsets
@@ -151,8 +151,8 @@ class Sandwich(PositionScheme):
 class DistanceNetwork(PositionScheme):
     """A network of one hidden layer of rectified linear units: (...) distances -> (..., H).
 
-    Its parameters are no `nn.Linear`, which RoBERTa initializes anew. Its output has no bias, to
-    which softmax would be invariant.
+    Its parameters are not in an `nn.Linear`, because RoBERTa would initialize that again. Its
+    output has no bias, because softmax is invariant to it.
 
     Attributes:
         hidden: (2, width), the weights and the biases of the hidden units
@@ -166,7 +166,7 @@ class DistanceNetwork(PositionScheme):
         self.hidden = nn.Parameter(torch.empty(2, width))
         self.output = nn.Parameter(torch.empty(shape.heads, width))
 
-    def of_distances(self, distances: Tensor) -> Tensor:
+    def score_distances(self, distances: Tensor) -> Tensor:
         weights, biases = at_least_float32(self.hidden)
         units = torch.relu(distances.unsqueeze(-1) * weights + biases)  # (..., width)
         return product(units, self.output)  # (..., H)
@@ -215,7 +215,7 @@ class Fire(DistanceNetwork):
         offsets = query.unsqueeze(2) - key.unsqueeze(1)  # (B|1, Tq, Tk)
         longest = torch.maximum(query.to(c.dtype), threshold.abs()).unsqueeze(2)  # (B|1, Tq, 1)
         distances = offsets.sign() * torch.log1p((c * offsets).abs())
-        return self.of_distances(distances / (torch.log1p((c * longest).abs()) + 1e-6))
+        return self.score_distances(distances / (torch.log1p((c * longest).abs()) + 1e-6))
 
 
 class Cpb(DistanceNetwork):
@@ -242,5 +242,5 @@ class Cpb(DistanceNetwork):
     def score(self, layout: Layout) -> Offsets:
         offsets = layout.offset_line
         spaced = offsets.sign() * torch.log1p(offsets.abs()) / math.log(8)  # (number of offsets,)
-        line = CPB_RANGE * torch.sigmoid(self.of_distances(spaced)) - CPB_RANGE / 2
+        line = CPB_RANGE * torch.sigmoid(self.score_distances(spaced)) - CPB_RANGE / 2
         return Offsets(line.T.contiguous())

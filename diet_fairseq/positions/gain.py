@@ -1,4 +1,4 @@
-"""Parameters of a score: their gain, and the offsets that heads look at initially."""
+"""Gain and local initialization of position parameters."""
 
 from dataclasses import replace
 from typing import Any
@@ -14,23 +14,23 @@ from .scores import at_least_float32
 GAIN = Option(
     "position_gain",
     float,
-    "factor between the parameters and the score, or each factor of the score "
+    "constant factor between the parameters and the score, or each factor of the score "
     "(default: by scheme; 1 with --position-start blind)",
     check=check_positive,
 )
 START = Option(
     "position_start",
     str,
-    "initial score: as in the papers, with gain 1 (blind), or with a peak at an offset of its "
-    "own in every head (local)",
+    "initial scores: as in the papers, with gain 1 (blind), or with a peak at a different offset "
+    "in each head (local) (default: local)",
     default="local",
     choices=("blind", "local"),
 )
 PEAK = Option(
     "position_peak",
     float,
-    "initial score at the offset of each head with --position-start local (default: 3; 6 in "
-    "encoders for diet_rel, t5 and tupe_free)",
+    "height of the initial peak of --position-start local (default: 3; 6 in encoders for "
+    "diet_rel, t5 and tupe_free)",
     default=3.0,
     check=check_positive,
 )
@@ -45,9 +45,9 @@ class ScoreParameters(PositionScheme):
     """A scheme whose parameters are multiplied by a gain to give the score, or each factor of it.
 
     Adam moves a parameter by at most about the learning rate in an update. A scalar that is added
-    to a score as it is therefore needs hundreds of updates to reach the 1 to 2 of a trained head,
-    while the same step on TUPE's U is multiplied by a row of norm sqrt(d). So the parameters are
-    multiplied by ``gain``, whatever the optimizer (docs/results.md has measurements). The initial
+    to a score unchanged therefore needs hundreds of updates to reach the 1 to 2 of a trained head,
+    while an equal step of TUPE's U is multiplied by a row of norm sqrt(d). Therefore the parameters
+    are multiplied by ``gain``, with any optimizer (docs/results.md has measurements). The initial
     score doesn't depend on it.
 
     The gain belongs to the parameters and is saved with them in the state dict. A state dict
@@ -87,5 +87,5 @@ def first_offsets(shape: AttentionShape) -> Tensor:
 
 
 def local_scores(offsets: Tensor, shape: AttentionShape, peak: float) -> Tensor:
-    """(..., H): a score at each offset (...), 1/e as high with each token from a head's peak."""
+    """(..., H): scores at offsets (...), with a peak per head that falls to 1/e with each token."""
     return peak * torch.exp(-(offsets.unsqueeze(-1) - first_offsets(shape)).abs())

@@ -11,7 +11,7 @@ from ..errors import UserError
 
 
 def token_positions(padding_mask: Tensor | None, length: int, device: torch.device) -> Tensor:
-    """0-based positions of tokens, which count real tokens; those of padding may exceed a table.
+    """0-based token positions. Padding is not counted; its positions may exceed a table.
 
     Args:
         padding_mask: (B, T) bool, True at padding, or None if no token comes after padding.
@@ -25,7 +25,7 @@ def token_positions(padding_mask: Tensor | None, length: int, device: torch.devi
 
 
 def padding_flags(padding_mask: Tensor) -> tuple[bool, bool, bool]:
-    """Whether a (B, T) mask has padding, any before a token, and any between two tokens."""
+    """Whether a (B, T) mask has padding, padding before a token, and padding between tokens."""
     lazy = reads_flags(padding_mask)
     if lazy and not padding_mask.any():
         return False, False, False
@@ -43,7 +43,7 @@ def padding_flags(padding_mask: Tensor) -> tuple[bool, bool, bool]:
 
 
 def reads_flags(mask: Tensor) -> bool:
-    """Whether a flag of the mask costs nothing to read: on other devices it is a transfer."""
+    """Whether reading a flag of the mask is free: except on a CPU it is a transfer."""
     return mask.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
@@ -58,16 +58,16 @@ class Layout:
         query_positions: (B|1, Tq) int64
         key_positions: (B|1, Tk) int64
         padding_mask: (B, Tk) bool, True at keys that are padding; None: no padding
-        causal: queries don't see keys that come after them
+        causal: whether queries see no later keys
         segments: (B, Tk) int64, the segment of each key; None: all keys are in segment 0
         length: the number of tokens, if positions are 0, 1, ... in every sentence and every token
             is a query; otherwise None
-        is_toeplitz: offsets of positions are those of slots in every sentence, so that scores of
-            offsets are a Toeplitz matrix; not so where positions are random, where padding stands
-            between tokens, and in cross-attention with padding before tokens or while decoding
-        bounds: positions of queries and of keys are below these numbers; None: below Tk
-        indices: of each query and each key the number of tokens before it, where positions are
-            random (`sampling`); None: its position
+        is_toeplitz: whether position offsets equal slot offsets in every sentence, so that scores
+            of offsets are a Toeplitz matrix. False for random positions, for padding between
+            tokens, and in cross-attention with padding before tokens or in decoding
+        bounds: exclusive upper bounds of the positions of queries and of keys; None: Tk
+        indices: with random positions (`sampling`), the number of tokens before each query and
+            before each key; None: the positions
     """
 
     query_positions: Tensor
@@ -87,7 +87,7 @@ class Layout:
         queries: int | None = None,
         segments: Tensor | None = None,
     ) -> "Layout":
-        """The layout of a (B, T) bool padding mask; the queries are the last so many tokens.
+        """The layout of a (B, T) bool padding mask, with the last ``queries`` tokens as queries.
 
         Raises:
             UserError: the pass is being recorded, see `refuse_recording`
@@ -115,7 +115,7 @@ class Layout:
     ) -> "Layout":
         """Queries have positions in the target, keys in the source (its (B, S) padding mask).
 
-        ``source_positions``: the arguments of `with_positions` for the source; None: plain ones.
+        ``source_positions``: the arguments of `with_positions` for the source; None: 0, 1, ...
         """
         source = Layout.of_self_attention(source_padding_mask)
         if source_positions is not None:
@@ -137,7 +137,7 @@ class Layout:
 
     @staticmethod
     def for_mask(target: "Layout", source: int, padding_mask: Tensor | None) -> "Layout":
-        """Queries of a target and so many keys of a source: a mask, and no positions of keys.
+        """Queries of a target and ``source`` keys without positions: a layout for the mask.
 
         ``padding_mask``: (B, S) of the source; None: no padding.
         """
@@ -147,7 +147,7 @@ class Layout:
         return Layout(target.query_positions, slots, padding_mask, is_toeplitz=False)
 
     def with_positions(self, positions: Tensor, bound: int) -> "Layout":
-        """The same tokens, all of them queries, at other positions (B, T), below ``bound``."""
+        """A layout of these tokens, all of them queries, at positions (B, T) below ``bound``."""
         indices = self.key_indices.expand_as(positions)
         return replace(
             self,
@@ -161,11 +161,11 @@ class Layout:
 
     @cached_property
     def cache(self) -> dict[Any, Any]:
-        """Results that depend on positions alone and that layers share, by any keys."""
+        """Cache of results that depend only on positions, shared by the layers."""
         return {}
 
     def last_keys(self, keys: int) -> "Layout":
-        """The queries, and so many keys from the end; all layers get the same object."""
+        """The layout of the queries and the last ``keys`` keys; all layers get the same object."""
         if keys == self.key_positions.size(1):
             return self
         if keys not in self.cache:
@@ -182,9 +182,9 @@ class Layout:
         return self.cache[keys]
 
     def compressed(self, k: int) -> "Layout":
-        """The queries, and the k keys that the tokens are compressed to: no padding, no mask.
+        """The layout of the queries and the k compressed keys: no padding, no mask.
 
-        ``length`` still counts the tokens, by which the queries stand.
+        ``length`` remains the number of tokens, because the queries are not compressed.
         """
         slots = torch.arange(k, device=self.key_positions.device).unsqueeze(0)  # (1, k)
         return Layout(self.query_positions, slots, length=self.length)
@@ -201,12 +201,12 @@ class Layout:
 
     @property
     def query_bound(self) -> int:
-        """The positions of queries are below this number."""
+        """Exclusive upper bound of the queries' positions."""
         return self.key_positions.size(1) if self.bounds is None else self.bounds[0]
 
     @property
     def key_bound(self) -> int:
-        """The positions of keys are below this number."""
+        """Exclusive upper bound of the keys' positions."""
         return self.key_positions.size(1) if self.bounds is None else self.bounds[1]
 
     @property
@@ -244,7 +244,7 @@ class Layout:
 
     @cached_property
     def slot_offsets(self) -> Tensor:
-        """(Tq, Tk) int64, in self-attention: how many slots the key comes after the query."""
+        """(Tq, Tk) int64, in self-attention: the slot of the key minus the slot of the query."""
         queries, keys = self.query_positions.size(1), self.key_positions.size(1)
         device = self.key_positions.device
         return toeplitz(torch.arange(1 - keys, queries, device=device), queries)
@@ -273,9 +273,9 @@ class Layout:
 
 
 def hidden_keys(padding_mask: Tensor) -> Tensor:
-    """(B, T) bool, True at padding, unless a sentence is nothing else.
+    """(B, T) bool, True at padding, but False in a sentence that consists of padding only.
 
-    A softmax over no key is NaN, and so is every gradient, even if the loss leaves out that
+    A softmax over no key is NaN and makes every gradient NaN, even if the loss omits that
     sentence.
     """
     return padding_mask & ~padding_mask.all(dim=1, keepdim=True)
@@ -286,8 +286,8 @@ def refuse_recording() -> None:
     exporting = getattr(torch.compiler, "is_exporting", bool)  # since PyTorch 2.7
     if torch.jit.is_tracing() or exporting():
         raise UserError(
-            "torch.export, torch.jit.trace and ONNX record what is done for one batch, and models "
-            "with position schemes do less for one without padding: use the model as it is, or "
+            "torch.export, torch.jit.trace and ONNX record the operations of one batch, but models "
+            "with position schemes skip some for a batch without padding: use the model itself, or "
             "torch.compile"
         )
 

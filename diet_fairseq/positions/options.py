@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import UserError, check_at_least
 
-#: takes the flag and its value; raises `UserError`
+#: check of a flag and its value, which raises `UserError`
 Check = Callable[[str, Any], Any]
 
 
@@ -16,11 +16,11 @@ class Option:
     """A position option, which `config.position_options` and every ``--help`` list.
 
     Attributes:
-        name: in a checkpoint's arguments
-        type: int, float, str, or bool, whose flag takes no value
-        help: for ``--help``
-        default: the scheme's; None: the scheme decides
-        encoder_default: the default of encoder architectures, where it differs
+        name: name in a checkpoint's arguments, such as ``position_clip``
+        type: int, float, str, or bool; the flag of a bool has no value
+        help: text of ``--help``
+        default: default of the scheme; None: the scheme computes it
+        encoder_default: default of encoder architectures; None: ``default``
         choices: the values allowed; None: any value of the type
         check: refuses values that have the type and are not allowed
     """
@@ -35,12 +35,12 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """The option as it is typed: ``position_clip`` -> ``--position-clip``."""
+        """The flag of the command line: ``position_clip`` -> ``--position-clip``."""
         return "--" + self.name.replace("_", "-")
 
     @property
     def argument(self) -> str:
-        """The keyword of a scheme's constructor that takes the value."""
+        """The keyword of the scheme's constructor: ``position_clip`` -> ``clip``."""
         return self.name.removeprefix("position_")
 
     def validate(self, value: Any) -> None:
@@ -51,7 +51,7 @@ class Option:
             self.check(self.flag, value)
 
     def with_default(self, default: Any) -> "Option":
-        """The same option with another default."""
+        """A copy of the option with another default."""
         return replace(self, default=default)
 
 

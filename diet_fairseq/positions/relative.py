@@ -16,7 +16,8 @@ from .scores import Offsets, apply_in_float32, look_up
 CLIP = Option(
     "position_clip",
     int,
-    "largest offset with a parameter of its own (default: 16 for shaw, all for diet_rel)",
+    "shaw, diet_rel: largest offset with its own parameter (default: 16 for shaw, no limit for "
+    "diet_rel)",
     check=at_least(1),
 )
 BUCKETS = Option(
@@ -29,8 +30,7 @@ BUCKETS = Option(
 MAX_DISTANCE = Option(
     "position_max_distance",
     int,
-    "t5, tupe_r, deberta: distance from which on offsets share the last bucket "
-    "(default: 128; deberta: 512)",
+    "t5, tupe_r, deberta: distance at which the last bucket begins (default: 128; deberta: 512)",
     default=128,
 )
 
@@ -38,7 +38,7 @@ MAX_DISTANCE = Option(
 class OffsetScores(ScoreParameters):
     """score(i, j) = scalars[row(j - i)], one column per head.
 
-    Offsets beyond the outermost one share its row, so no input is too long.
+    Offsets beyond the outermost offset share its row, so there is no length limit.
 
     Args:
         row_of_offset: (2 c + 1,), the row of each offset from -c to c
@@ -88,7 +88,7 @@ class OffsetScalars(OffsetScores):
             self.weight.data.copy_(local_scores(self._nearest(rows), shape, peak / gain))
 
     def _nearest(self, rows: int) -> Tensor:
-        """(rows,): the nearest of the offsets that share a row; inf: no offset has the row."""
+        """(rows,): for each row the offset nearest to 0; inf: no offset has the row."""
         outermost = self.outermost
         offsets = torch.arange(-outermost, outermost + 1.0, dtype=torch.float64)
         nothing = torch.full((rows,), math.inf, dtype=torch.float64)

@@ -23,15 +23,15 @@ def check_share(flag: str, value: float) -> None:
 BASE = Option(
     "position_rope_base",
     float,
-    "rope, xpos: base of the frequencies; pair m turns by base^(-2m / d_h) a token (default: "
-    "10,000)",
+    "rope, xpos: base of the frequencies; pair m rotates by base^(-2m / d_h) radians per "
+    "token (default: 10,000)",
     default=10000.0,
     check=at_least(2),
 )
 SHARE = Option(
     "position_rope_share",
     float,
-    "rope: share of a head's dimensions that turn, those of the highest frequencies (p-RoPE) "
+    "rope: fraction of a head's dimensions that are rotated, highest frequencies first (p-RoPE) "
     "(default: 1)",
     default=1.0,
     check=check_share,
@@ -39,14 +39,14 @@ SHARE = Option(
 SCALING = Option(
     "position_rope_scaling",
     str,
-    "rope: how frequencies change for inputs longer than in training (default: none)",
+    "rope: scaling of the frequencies for inputs longer than in training (default: none)",
     default="none",
     choices=("none", "linear", "yarn"),
 )
 FACTOR = Option(
     "position_rope_factor",
     float,
-    "rope: how many times as long the inputs are as in training (linear, yarn)",
+    "rope: length of the inputs divided by the length in training (linear, yarn)",
     check=at_least(1),
 )
 TRAINED = Option(
@@ -64,13 +64,14 @@ class Rope(PositionScheme):
     m + d_h / 2, as in transformers' Llama and RoFormer's successors; the paper pairs 2m and 2m + 1,
     the same up to the order of the rows of W_Q and W_K. Angles are float32 in any precision.
 
-    ``rope_share`` p is p-RoPE, Barbero et al. (2025): the floor(p d_h / 2) highest frequencies stay
-    as they are (at least one does), the others are 0, so that their pairs don't turn.
+    ``rope_share`` p is p-RoPE, Barbero et al. (2025): the floor(p d_h / 2) highest frequencies (at
+    least one) are kept; the others are 0, so that their pairs are not rotated.
 
     ``rope_scaling`` "linear" divides every frequency by ``rope_factor`` (Chen et al. 2023). "yarn"
-    (Peng et al. 2023, sections 3.2 and 3.4) divides those of pairs that turn less than 32 times in
-    ``rope_trained`` positions, wholly if less than once. It multiplies queries and keys by
-    0.1 ln(factor) + 1 each, as a temperature of the softmax; so p-RoPE's other pairs get it, too.
+    (Peng et al. 2023, sections 3.2 and 3.4) divides the frequencies of pairs that rotate less than
+    32 times in ``rope_trained`` positions, and fully if less than once. It multiplies queries and
+    keys by 0.1 ln(factor) + 1 each, as a temperature of the softmax, also in pairs that p-RoPE does
+    not rotate.
     """
 
     options: ClassVar[tuple[Option, ...]] = (BASE, SHARE, SCALING, FACTOR, TRAINED)
@@ -88,8 +89,8 @@ class Rope(PositionScheme):
         super().__init__(shape)
         if shape.head_dim % 2:
             raise UserError(
-                f"rotary positions turn pairs of a head's dimensions, which are {shape.head_dim} "
-                "here: change the model's width or its number of heads, so that they are even"
+                "a head's dimension must be even, because rotary positions rotate pairs, but is "
+                f"{shape.head_dim}: change the model's width or number of heads"
             )
         check_scaling(rope_scaling, rope_factor, rope_trained)
         self.base, self.scaling, self.factor = rope_base, rope_scaling, rope_factor or 1.0
@@ -149,9 +150,9 @@ class Rope(PositionScheme):
 class Xpos(Rope):
     """xPos, Sun et al. (2022), algorithm 1: RoPE whose pairs fade with the distance.
 
-    Pair m of query i is multiplied by zeta^(i / 512), that of key j by zeta^(-j / 512), with
-    zeta = (2m / d_h + 0.4) / 1.4: the product has zeta^((i - j) / 512), which is the smaller the
-    further the key lies back. 0.4 and 512 are the paper's.
+    Pair m of query i is multiplied by zeta^(i / 512) and pair m of key j by zeta^(-j / 512), with
+    zeta = (2m / d_h + 0.4) / 1.4, so the product has the factor zeta^((i - j) / 512), which falls
+    with the distance of an earlier key. 0.4 and 512 are the paper's.
 
     The paper's models are causal, and so is the fading: in encoders, keys that follow the query
     grow by the same law, as in the encoders of the authors' torchscale (x-transformers refuses
@@ -209,14 +210,14 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def yarn(frequencies: list[float], base: float, factor: float, trained: int) -> list[float]:
-    """The frequencies of all pairs, those of long waves divided by the factor; as transformers."""
+    """YaRN's frequencies of all pairs, as in transformers: the factor divides low ones."""
     width = 2 * len(frequencies)
 
-    def pair_of(turns: int) -> float:
-        """The pair that turns so many times in the positions of training."""
+    def find_pair(turns: int) -> float:
+        """The pair that rotates ``turns`` times within the positions of training."""
         return width * math.log(trained / (turns * 2 * math.pi)) / (2 * math.log(base))
 
-    first, last = max(math.floor(pair_of(32)), 0), min(math.ceil(pair_of(1)), width - 1)
+    first, last = max(math.floor(find_pair(32)), 0), min(math.ceil(find_pair(1)), width - 1)
     reach = last - first or 0.001
     ramp = [min(max((m - first) / reach, 0), 1) for m in range(len(frequencies))]
     return [f / factor * r + f * (1 - r) for f, r in zip(frequencies, ramp, strict=True)]
@@ -232,5 +233,5 @@ def check_scaling(scaling: str, factor: float | None, trained: int | None) -> No
         if option not in needs.get(scaling, ()) and value is not None:
             raise UserError(
                 f"{option.flag} {value} has no effect with {SCALING.flag} {scaling}: leave it out, "
-                "or take another scaling"
+                "or use another scaling"
             )

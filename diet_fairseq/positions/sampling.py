@@ -1,4 +1,4 @@
-"""Random positions in training, so that a model meets more of them than its sentences have."""
+"""Random positions in training, so that a model sees larger positions than its sentences have."""
 
 from dataclasses import dataclass
 
@@ -15,12 +15,12 @@ from .layout import Layout
 class PositionSampling:
     """Draws the positions of every sentence anew, in every forward pass of training.
 
-    "shifted": those of a sentence begin at k, uniform in 0 to L - n. Kiyono et al. (2021, SHAPE)
-    shift tables at the input, up to a limit of their own. Here the target has the k of its source,
-    or the largest that leaves room for it, so that offsets across stay as they are.
+    "shifted": the positions of a sentence begin at k, uniform in 0 to L - n. Kiyono et al. (2021,
+    SHAPE) shift tables at the input, up to a separate limit. Here the target has the k of its
+    source, or the largest k that leaves room for it, so that offsets across do not change.
 
-    "randomised": n different positions of the L, in their order, all choices equally likely, as
-    Ruoss et al. (2023). Source and target are drawn independently; the paper has one text.
+    "randomised": n of the L positions, sorted, all choices equally likely, as in Ruoss et al.
+    (2023). Source and target are drawn independently; the paper has only one text.
 
     Attributes:
         kind: "shifted" or "randomised"
@@ -31,7 +31,7 @@ class PositionSampling:
     length: int
 
     def draw(self, layout: Layout, batch: int, source_positions: Tensor | None = None) -> Layout:
-        """The layout of ``batch`` sentences at positions that are drawn.
+        """The layout of ``batch`` sentences at random positions.
 
         Args:
             layout: every token is a query
@@ -49,7 +49,7 @@ class PositionSampling:
         if tokens > self.length and int(lengths.max()) > self.length:
             raise UserError(
                 f"a sentence of {int(lengths.max())} tokens is longer than "
-                f"--position-sampling-length {self.length}: shorten it, or raise the length"
+                f"--position-sampling-length {self.length}: shorten it, or raise this option"
             )
         if self.kind == "shifted":
             room = self.length - lengths

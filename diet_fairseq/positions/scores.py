@@ -13,7 +13,7 @@ from .layout import Layout
 
 
 class Score:
-    """A score that doesn't depend on what the tokens are; it is added to q k^T unscaled."""
+    """A score that does not depend on the tokens' content; it is added to q k^T unscaled."""
 
     def dense(self, layout: Layout) -> Tensor:
         """(B|1, H|1, Tq, Tk), float32: the score of every pair in the layout it was made for."""
@@ -26,13 +26,13 @@ class Score:
 
 @dataclass(frozen=True, eq=False)
 class Offsets(Score):
-    """A score of the offset j - i alone, which fused kernels read as one line.
+    """A score that depends only on the offset j - i, which fused kernels read as one vector.
 
     Attributes:
         line: (H|1, number of offsets), float32: the score of each offset of `Layout.offset_line`
-        layout: ignored; schemes written for version 0.3 give it
-        reach: all offsets from ``reach`` on have one score, and all up to ``-reach`` another; None
-            otherwise
+        layout: ignored; schemes written for version 0.3 pass it
+        reach: the distance from which all scores in a direction are equal; None: there is no such
+            distance
     """
 
     line: Tensor
@@ -50,7 +50,7 @@ class Offsets(Score):
 
 @dataclass(frozen=True, eq=False)
 class Factors(Score):
-    """A product of low rank: attention may append its factors to q and k and build no score.
+    """A score of low rank, whose factors attention can append to q and k instead of building it.
 
     Attributes:
         query: (B|1, H|1, Tq, r)
@@ -113,7 +113,7 @@ def at_least_float32(parameter: Tensor) -> Tensor:
 def apply_in_float32(linear: nn.Module, x: Tensor) -> Tensor:
     """A linear map (..., d) -> (..., e), in float32 or wider where its weights are a `nn.Linear`'s.
 
-    Other modules in its place, such as quantized or adapted ones, are called as they are.
+    Other modules, such as quantized or adapted linear maps, are called unchanged.
     """
     if type(linear) is nn.Linear:
         weight = at_least_float32(linear.weight)
@@ -125,7 +125,7 @@ def apply_in_float32(linear: nn.Module, x: Tensor) -> Tensor:
 def look_up(rows: Tensor, table: Tensor) -> Tensor:
     """`F.embedding`, with a table in half precision cast to float32.
 
-    The gradient of a row sums those of thousands of tokens, which half precision would lose.
+    The gradient of a row sums over thousands of tokens, which half precision would round away.
     """
     return F.embedding(rows, at_least_float32(table))
 

@@ -35,12 +35,12 @@ class SegmentScores(ScoreParameters):
         return Dense(product(query, key.to(query.dtype)))
 
 
-def checked_segments(segments: Tensor, tokens: Tensor, number: int) -> Tensor:
-    """(B, T) ids as int64; refused unless there is one from 0 to ``number`` - 1 for each token."""
+def check_segments(segments: Tensor, tokens: Tensor, number: int) -> Tensor:
+    """(B, T) segment ids as int64, after a check of their shape and their range."""
     if segments.shape != tokens.shape:
         raise UserError(
-            f"segments are {tuple(segments.shape)}, but tokens are {tuple(tokens.shape)}: give one "
-            "segment id for each token"
+            f"segments must have the shape of tokens, {tuple(tokens.shape)}, but have "
+            f"{tuple(segments.shape)}: give one segment id for each token"
         )
     if segments.numel():
         lowest, highest = torch.stack(segments.aminmax()).tolist()

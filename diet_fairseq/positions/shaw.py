@@ -58,10 +58,10 @@ class Shaw(ScoreParameters):
 
 
 def rows_by_offset(layout: Layout, clip: int | None = None) -> tuple[range, Tensor]:
-    """The offsets that occur, clipped, and for each pair the index of its offset among them.
+    """The clipped offsets that occur, and for each pair the index of its offset among them.
 
     Args:
-        layout: of the pairs; keys that are masked as later ones count as the last that is seen
+        layout: of the pairs; later keys, which are masked, count as the last visible key
         clip: the largest offset; None: no clipping
 
     Returns:

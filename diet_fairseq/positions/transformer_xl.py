@@ -1,4 +1,4 @@
-"""Dai et al. (2019): sinusoids of the offset that every layer projects, and two biases of heads."""
+"""Dai et al. (2019): projected sinusoids of the offset, and two biases per head."""
 
 import torch
 from torch import Tensor, nn
@@ -13,13 +13,13 @@ class TransformerXL(PositionScheme):
     """((q_i + u) k_j + (q_i + v) W_R r_{i-j}) / sqrt(d_h), Dai et al. (2019), section 3.3.
 
     r_{i-j} (d,) is the sinusoid of the offset, sines before cosines as in the released code. In
-    encoders i - j has its sign, as in XLNet (Yang et al., 2019), so no direction looks like the
-    other. ``r_proj.weight`` is W_R, (H d_h, d); ``u`` and ``v`` are (H, 1, d_h); all start from
-    N(0, 0.02), as released. The offset has no largest value: no input is too long.
+    encoders i - j is signed, as in XLNet (Yang et al., 2019), so the two directions differ.
+    ``r_proj.weight`` is W_R, (H d_h, d); ``u`` and ``v`` are (H, 1, d_h); all start from N(0,
+    0.02), as released. There is no largest offset, so there is no length limit.
 
-    By default every layer has its own W_R, u and v, as in XLNet; the paper's equation shares u and
-    v over layers, and only them. With ``--position-sharing head`` the heads of a layer have one
-    map, d -> d_h, one u and one v; with ``layer`` all layers have those of every head in common.
+    By default every layer has its own W_R, u and v, as in XLNet; the paper's equation shares
+    only u and v over layers. With ``--position-sharing head`` the heads of a layer share one map,
+    d -> d_h, one u and one v; with ``layer`` all layers share the W_R, u and v of every head.
     """
 
     sharing = "none"

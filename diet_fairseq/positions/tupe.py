@@ -1,7 +1,7 @@
 """TUPE: untied projections of one position table, with [CLS] untied from positions.
 
-Its baselines are here as well: BERT-A^d (Ke et al. 2021, section 4.3) and a free matrix (appendix
-D).
+This module also has its baselines: BERT-A^d (Ke et al. 2021, section 4.3) and a free matrix
+(appendix D).
 """
 
 from typing import Any, ClassVar
@@ -27,7 +27,8 @@ from .scores import Dense, Factors, Score, look_up, product, take_rows
 UNTIE_CLS = Option(
     "position_untie_cls",
     str,
-    "tupe: reset the first token's scores as the paper or as the released code does",
+    "tupe: reset the scores of the first token as in the paper or the released code (default: "
+    "official in encoders, otherwise no)",
     default="no",
     choices=("no", "paper", "official"),
     encoder_default="official",
@@ -35,14 +36,14 @@ UNTIE_CLS = Option(
 NO_LAYER_NORM = Option(
     "position_no_layer_norm",
     bool,
-    "tupe_a, tupe_r: positions don't pass through a LayerNorm (ablation)",
+    "tupe_a, tupe_r: no LayerNorm on positions (ablation)",
     default=False,
 )
 NO_RESCALE = Option(
     "position_no_rescale",
     bool,
-    "tupe_a, tupe_r: the content and the position score are divided by the root of d_h each, "
-    "not of 2 d_h (ablation)",
+    "tupe_a, tupe_r: divide the content score and the position score by sqrt(d_h) instead of "
+    "sqrt(2 d_h) (ablation)",
     default=False,
 )
 RELATIVE = Option(
@@ -243,8 +244,8 @@ class TupeFree(ScoreParameters):
     ``weight``, times the gain, is B of every head, (H, n, n): a scalar for every pair of positions,
     unscaled, where TUPE-A has the product of projections. ``theta`` (2, H), times the gain, is
     theta_1 and theta_2. The content score keeps TUPE's scale. The paper states neither start nor
-    reset: a blind start is N(0, 0.02), as that of all of TUPE's parameters; a local start is that
-    of `OffsetScalars`.
+    reset: a blind start is N(0, 0.02), like all of TUPE's parameters; a local start is the local
+    start of `OffsetScalars`.
     """
 
     absolute = True
@@ -309,7 +310,7 @@ def untie(
 ) -> tuple[Tensor, Tensor]:
     """Factors (B|1, H, T, r + 2) of the `reset` product of factors (B|1, H, T, r).
 
-    The first token's query is 0 but in the last column, its key 0 but in the last two.
+    The first token's query is 0 except in the last column, and its key except in the last two.
     """
     query_first = is_first_token(layout.query_indices)  # (B|1, 1, Tq, 1)
     key_first = is_first_token(layout.key_indices)  # (B|1, 1, Tk, 1)

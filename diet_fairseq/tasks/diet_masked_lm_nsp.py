@@ -35,7 +35,7 @@ class MaskedLMNspTask(MaskedLMTask):
     ``--sample-break-mode`` and ``--shorten-method`` have no meaning for pairs.
 
     Every epoch pairs the training text anew. Pairs depend on the seed and the epoch only, so a
-    resumed run has the pairs of an uninterrupted one, and all processes have the same.
+    resumed run has the pairs of an uninterrupted run, and all processes have equal pairs.
     """
 
     def has_sharded_data(self, split: str) -> bool:
@@ -64,7 +64,9 @@ class MaskedLMNspTask(MaskedLMTask):
             name=path,
         )
         share = 100 * self._pairs.follows.mean()
-        logger.info(f"{path}: {len(self._pairs):,} pairs, {share:.0f}% of them in their order")
+        logger.info(
+            f"{path}: {len(self._pairs):,} pairs, {share:.0f}% of them in the original order"
+        )
         return self._pairs
 
     def _regular_dataset(

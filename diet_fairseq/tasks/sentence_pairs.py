@@ -104,7 +104,7 @@ class Segments(BaseWrapperDataset):
 
 
 def runs(flags: np.ndarray) -> np.ndarray:
-    """(N, 2): where each run of true values begins and ends."""
+    """(N, 2): begin and end of each run of true values."""
     edges = np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8))
     return np.stack([np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)], axis=1)
 
@@ -145,7 +145,7 @@ def pair_up(
 
 
 def shortened(a: Span, b: Span, longest: int, draw: Random) -> tuple[Span, Span]:
-    """Both cut to ``longest`` together: first the longer one, then both in turn.
+    """A and B cut to ``longest`` tokens together: first the longer one, then both in turn.
 
     Every token is removed from the front or the back at random.
     """

@@ -23,7 +23,7 @@ LETTERS_OF_A_WORD = {
     compile_script(r"[\p{Han}\p{Hiragana}\p{Katakana}]\p{P}*"): 1.6,
     compile_script(r"[\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}]\p{P}*"): 5.4,
 }
-#: the seam of two parts beside an ideograph, kana or a full-width mark, which needs no space
+#: boundary of two parts next to an ideograph, kana or a full-width mark: it needs no space
 SEAM_WITHOUT_SPACE = compile_script(
     r"(?<=[\p{Han}\p{Hiragana}\p{Katakana}\u3000-\u303f\uff00-\uffef])\n"
     r"|\n(?=[\p{Han}\p{Hiragana}\p{Katakana}\u3000-\u303f\uff00-\uffef])"
@@ -53,6 +53,6 @@ def count_words(line: str) -> float:
 
 
 def join_sentences(parts: list[str]) -> str:
-    """One line of text from its parts, with spaces between them but in Chinese and Japanese."""
+    """One line of text from its parts, joined by spaces except in Chinese and Japanese."""
     joined = "\n".join(filter(None, parts))
     return SEAM_WITHOUT_SPACE.sub("", joined).replace("\n", " ")

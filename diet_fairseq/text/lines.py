@@ -36,7 +36,7 @@ def read_lines(path: Path) -> Iterator[str]:
         byte = error.object[error.start]
         raise UserError(
             f"{path}, line {number}: byte {error.start + 1} (0x{byte:02x}) is not UTF-8: convert "
-            "the file, or leave the line out, with its translation if it has one"
+            "the file, or remove the line (and its translation)"
         ) from error
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise UserError(

@@ -16,10 +16,10 @@ Pair = tuple[str, str]
 
 
 def bleu(language: str, tokenizer: str = "auto") -> Any:
-    """sacreBLEU's BLEU with a tokenizer, or the one that the target language needs.
+    """sacreBLEU's BLEU with this tokenizer ("auto": the tokenizer that the target language needs).
 
     Raises:
-        UserError: the tokenizer needs a package or a download that is not there
+        UserError: the tokenizer needs a package or a download that is missing
     """
     from sacrebleu.metrics import BLEU
 
@@ -46,7 +46,10 @@ def score(
     from sacrebleu.metrics import CHRF
 
     if len(hypotheses) != len(references):
-        raise UserError(f"{len(hypotheses):,} translations of {len(references):,} references")
+        raise UserError(
+            f"there must be one translation for each of {len(references):,} references, but there "
+            f"are {len(hypotheses):,}"
+        )
     scores: dict[str, Any] = {"lines": len(references)}
     for name, metric in {"BLEU": bleu(pair[1], tokenizer), "chrF": CHRF()}.items():
         scores[name] = metric.corpus_score(hypotheses, [references]).score

@@ -68,7 +68,7 @@ class Tokenizer:
         return normalise(line)
 
     def split(self, line: str, max_tokens: int | None) -> list[list[str]]:
-        """The line's tokens, or those of its parts if there are more than ``max_tokens``.
+        """The line's tokens, split into parts of at most ``max_tokens`` tokens.
 
         A part has as many whole sentences as fit. A longer sentence is cut before a word, a longer
         word within it. No token is lost.

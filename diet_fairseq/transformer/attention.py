@@ -32,11 +32,11 @@ class PositionalAttention(nn.Module):
     Args:
         embed_dim: d
         num_heads: H
-        source_dim: the width of what cross-attention attends to; None: self-attention
+        source_dim: the width of the source of cross-attention; None: self-attention
         dropout: the probability that a weight is dropped in training
-        positions: the scheme of this attention alone; None: none, or the one in the `Context`
-        segments: likewise, the segments' scores
-        compress_k: E of this attention; None: none, or the one in the `Context`
+        positions: the scheme of this attention; None: no scheme, or the scheme in the `Context`
+        segments: the scores of segments, likewise
+        compress_k: E of this attention; None: no compression, or the one in the `Context`
         compress_v: F of this attention; None: it is E
     """
 
@@ -55,7 +55,8 @@ class PositionalAttention(nn.Module):
         super().__init__()
         if embed_dim % num_heads:
             raise UserError(
-                f"the width {embed_dim} must be a multiple of the {num_heads} heads: change one"
+                f"the width must be a multiple of the {num_heads} attention heads, but is "
+                f"{embed_dim}: change one of them"
             )
         self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
         self.is_cross = source_dim is not None
@@ -141,10 +142,10 @@ class PositionalAttention(nn.Module):
         temperature: float = 1.0,
         dtype: torch.dtype | None = None,
     ) -> Context:
-        """The context of one forward pass, for this attention and all that are of its kind.
+        """The context of one forward pass, for this attention in all layers.
 
-        One backend is selected for all, and the scores that they share are computed for it, so
-        recomputed layers take the same one.
+        One backend is selected for all layers, and their shared scores are computed for it, so
+        that recomputed layers use this backend again.
 
         Args:
             layout: of queries and keys

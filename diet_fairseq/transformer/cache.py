@@ -1,4 +1,4 @@
-"""What incremental decoding keeps from one step to the next."""
+"""Decoding state: keys and values that incremental decoding keeps from step to step."""
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ class KeysAndValues:
         self.values: Tensor | None = None
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Add those of new tokens, (B, H, new, d_h), and return all."""
+        """Add the keys and values of new tokens, (B, H, new, d_h), and return all."""
         if (earlier := self.complete()) is not None:
             keys = torch.cat([earlier[0], keys], dim=2)
             values = torch.cat([earlier[1], values], dim=2)
@@ -22,7 +22,7 @@ class KeysAndValues:
         return keys, values
 
     def complete(self) -> tuple[Tensor, Tensor] | None:
-        """The stored keys and values; None: there are none yet."""
+        """The stored keys and values; None: nothing is stored yet."""
         if self.keys is None or self.values is None:
             return None
         return self.keys, self.values
@@ -36,8 +36,8 @@ class KeysAndValues:
 class DecodingCache:
     """The keys and values of all attentions of a decoder, and the source's padding.
 
-    Rows are hypotheses. The source is kept once for the ``beams`` rows of each sentence, which
-    stand together.
+    Rows are hypotheses. The source is stored once for the ``beams`` consecutive rows of each
+    sentence.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class DecodingCache:
         return (self.source if is_cross else self.own).setdefault(layer, KeysAndValues())
 
     def share_source(self, sentences: int, beams: int) -> None:
-        """From now on every sentence has so many rows, which share its source."""
+        """Set the number of rows of every sentence, which share its source."""
         self.sentences, self.beams = sentences, beams
 
     def reorder(self, order: Tensor) -> None:

@@ -30,20 +30,20 @@ class StackConfig:
         limit: the number of positions of absolute tables, and the flag that sets it
         is_decoder: whether queries see no later tokens, and layers attend to a source
         source: the encoder of a decoder's source; None: layers have no cross-attention
-        normalize_before: whether LayerNorm comes before each part of a layer, not after it
+        normalize_before: whether LayerNorm comes before each part of a layer (pre-norm)
         final_norm: whether a LayerNorm follows the last layer
         layernorm_embedding: whether a LayerNorm follows the embeddings
         layer_norm_eps: the number that LayerNorm adds to variances
         scale_embedding: whether embeddings are multiplied by sqrt(d)
         activation: the function in the feed-forward layer
         dropout, attention_dropout, activation_dropout: probabilities of elements to be dropped
-        layerdrop: the probability of a layer to be left out in training
+        layerdrop: the probability that a layer is skipped in training
         output_dim: the width of a decoder's output; None: d
         has_embedding_map: whether embeddings are mapped once more, (d, d), as with quant noise
         checkpoint_activations: whether layers keep only their input for the backward pass
-        offload_activations: whether they keep it on the CPU
+        offload_activations: whether layers keep this input on the CPU
         padding: the index of the padding token
-        segment_gain: the gain of per-head segments' scores; None: that of the positions
+        segment_gain: the gain of the scores of per-head segments; None: the positions' gain
     """
 
     positions: PositionConfig
@@ -74,13 +74,13 @@ class StackConfig:
     def __post_init__(self) -> None:
         if self.is_decoder and self.positions.scheme.compressed:
             raise UserError(
-                f"--position-scheme {self.positions.position_scheme} compresses all keys, later "
-                "ones too, so no decoder can have it: take an encoder, or another scheme"
+                f"--position-scheme {self.positions.position_scheme} compresses all keys, future "
+                "keys included, so a decoder can't have it: use an encoder, or another scheme"
             )
         if self.embed_dim % self.heads:
             raise UserError(
-                f"the width {self.embed_dim} of a layer must be a multiple of its number of "
-                f"attention heads, {self.heads}: change one of them"
+                f"the width must be a multiple of the {self.heads} attention heads, but is "
+                f"{self.embed_dim}: change one of them"
             )
 
     @classmethod
@@ -110,7 +110,7 @@ class StackConfig:
 
     @property
     def length_limit(self) -> Limit:
-        """The longest input: `UNLIMITED` tokens without absolute positions."""
+        """The length limit of inputs in tokens; `UNLIMITED` without absolute positions."""
         is_bounded = self.positions.scheme.absolute or self.positions.position_input == "learned"
         if is_bounded or self.positions.position_input == "sinusoidal":
             return Limit(min(self.limit.positions, UNLIMITED), self.limit.flag)

@@ -38,8 +38,8 @@ class Decoder(Stack):
     """A decoder; parameter names are fairseq's.
 
     ``positions`` and ``cross_positions`` are the schemes that layers share in self-attention and in
-    cross-attention, if they do. ``project_in_dim`` and ``project_out_dim`` stand before and after
-    layers of another width.
+    cross-attention, or None. ``project_in_dim`` and ``project_out_dim`` map between the widths of
+    the embeddings, the layers and the output.
     """
 
     def __init__(self, config: StackConfig, embed_tokens: nn.Module) -> None:
@@ -66,7 +66,7 @@ class Decoder(Stack):
         source_padding_mask: Tensor | None = None,
         cache: DecodingCache | None = None,
     ) -> DecoderOutput:
-        """As `decode`; with a cache ``tokens`` are all so far, of which it computes new ones."""
+        """Like `decode`, but ``tokens`` are all tokens; a cache limits computation to new ones."""
         padding_mask = tokens.eq(self.padding_idx)
         new = tokens if cache is None else tokens[:, cache.length :]
         return self.decode(new, source, source_padding_mask, cache, padding_mask=padding_mask)
@@ -92,11 +92,11 @@ class Decoder(Stack):
             source: (B, S, d) of the encoder; None: no cross-attention
             source_padding_mask: (B, S) bool, True at padding (default: none)
             cache: the decoding state, to which the new tokens are added
-            embeddings: (B, T, e), instead of those of the tokens, before they are scaled
+            embeddings: (B, T, e), instead of tokens, before scaling
             padding_mask: (B, past + T) bool, True at padding (default: where new tokens are
                 padding)
             is_causal: whether tokens see no later ones
-            source_positions: (B, S) int64, where the encoder has drawn them
+            source_positions: (B, S) int64, if the encoder has random positions
             need_weights, need_cross_weights: the layers whose weights are returned
         """
         if embeddings is None:

@@ -6,7 +6,7 @@ from ..attention.dropout import dropout
 
 
 class Dropout(nn.Dropout):
-    """The quicker `attention.dropout.dropout`; also at inference if ``is_retained``."""
+    """`attention.dropout.dropout` as a module, active at inference if ``is_retained``."""
 
     def __init__(self, p: float) -> None:
         super().__init__(p)

@@ -10,7 +10,7 @@ from ..attention.packing import Packing
 from ..positions import check_length
 from ..positions.layout import Layout
 from ..positions.scores import look_up
-from ..positions.segments import checked_segments
+from ..positions.segments import check_segments
 from .config import StackConfig
 from .stack import Stack, embedded_width
 
@@ -41,9 +41,9 @@ class EncoderOutput:
 class Encoder(Stack):
     """An encoder; parameter names are fairseq's.
 
-    ``positions``, ``segments`` and ``compress_layer`` are those that layers share, if they do;
-    ``embed_segments`` are the segments at the input, if they act there. ``project_in`` follows
-    embeddings that are not as wide as the layers, as in ELECTRA.
+    ``positions``, ``segments`` and ``compress_layer`` are the schemes and the compression that
+    layers share, or None; ``embed_segments`` embeds segments at the input, or is None.
+    ``project_in`` maps embeddings of another width to the layers' width, as in ELECTRA.
     """
 
     def __init__(self, config: StackConfig, embed_tokens: nn.Module) -> None:
@@ -66,7 +66,7 @@ class Encoder(Stack):
         self.quant_noise = nn.Linear(width, width, bias=False) if has_map else None
 
     def forward(self, tokens: Tensor, segments: Tensor | None = None) -> EncoderOutput:
-        """As `encode`."""
+        """Encode (B, T) tokens, see `encode`."""
         return self.encode(tokens, segments)
 
     def encode(
@@ -84,14 +84,14 @@ class Encoder(Stack):
         Args:
             tokens: (B, T) int64
             segments: (B, T) int64, the segments of tokens (default: all are in the first)
-            embeddings: (B, T, e), instead of those of the tokens, before they are scaled
+            embeddings: (B, T, e), instead of tokens, before scaling
             padding_mask: (B, T) bool, True at padding (default: where the padding token stands)
             need_states, need_weights: also return these
         """
         if padding_mask is None:
             padding_mask = tokens.eq(self.padding_idx)  # type: ignore[union-attr]  # (B, T)
         if segments is not None and self.num_segments is not None:
-            segments = checked_segments(segments, padding_mask, self.num_segments)
+            segments = check_segments(segments, padding_mask, self.num_segments)
         layout = Layout.of_self_attention(padding_mask, segments=segments)
         check_length(layout, self.limit)
         if self.sampling is not None and self.training:

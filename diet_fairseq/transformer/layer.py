@@ -52,7 +52,7 @@ class TransformerLayer(nn.Module):
         self.final_layer_norm = nn.LayerNorm(width, config.layer_norm_eps)
 
     def forward(self, x: Tensor, context: Context, *args: Any, **options: Any) -> LayerOutput:
-        """As `compute`; with activation checkpointing only x is kept for the backward pass."""
+        """Apply the layer (`compute`); activation checkpointing keeps only x for backward."""
         if not (self.checkpoint_activations and torch.is_grad_enabled()):
             return self.compute(x, context, *args, **options)
         with save_on_cpu() if self.offload_activations else nullcontext():
@@ -73,7 +73,7 @@ class TransformerLayer(nn.Module):
         Args:
             x: (T, B, d), or packed (N, 1, d)
             context: of self-attention
-            source: (S, B, d) that cross-attention attends to; None: it is left out
+            source: (S, B, d) that cross-attention attends to; None: no cross-attention
             cross_context: of cross-attention
             cache: the decoding state
             need_weights, need_cross_weights: also return these weights

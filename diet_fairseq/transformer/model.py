@@ -37,9 +37,9 @@ class Transformer(nn.Module):
     def decode(
         self, target: Tensor, source: EncoderOutput, cache: DecodingCache | None = None
     ) -> Tensor:
-        """The logits of the words after these: (B, T, V).
+        """The logits of the next words: (B, T, V).
 
-        With a cache, those after new tokens alone; ``target`` are all tokens so far.
+        With a cache, only the logits after new tokens; ``target`` contains all tokens so far.
         """
         out = self.decoder(target, source.features, source.padding_mask, cache)
         words: Tensor = self.decoder.embed_tokens.weight  # type: ignore[assignment]  # (V, d)

@@ -19,7 +19,7 @@ from .layer import TransformerLayer
 class Stack(nn.Module):
     """Embeddings, layers, and the schemes that layers share.
 
-    A subclass of a library's own class calls this constructor and not that of the library.
+    A subclass that also inherits from a library's class calls only this constructor.
 
     Args:
         config: sizes and options

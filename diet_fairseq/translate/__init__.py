@@ -1,4 +1,4 @@
-"""Trained models at work: text in, text out, from the command line, Python and HTTP.
+"""Translation of text with trained models, from the command line, Python and HTTP.
 
 model_files.py -> ModelDescription -> Translator: lines -> sentences -> engine -> lines
 loading.py: ModelDescription -> LoadedModel, of fairseq's checkpoints

@@ -19,10 +19,10 @@ class CTranslate2Engine(Engine):
     """An exported model. Any thread may call it: CTranslate2 queues the calls.
 
     Both searches write at least one subword. CTranslate2 masks </s> in the first step and
-    renormalises, fairseq does not: the log-probabilities differ by log(1 - P(</s> first)), which is
-    almost 0 in trained models. At the limit of length fairseq adds </s>, and CTranslate2 stops:
-    `_add_ends` adds the score of </s>. Two differences remain: if a hypothesis ends by itself in
-    the step to the limit, fairseq refills its slot in the beam and CTranslate2 does not; directly
+    renormalises, and fairseq does not, so log-probabilities differ by log(1 - P(</s> first)), which
+    is almost 0 in trained models. At the length limit fairseq adds </s> and CTranslate2 stops, so
+    `_add_ends` adds the score of </s>. Two differences remain: if a hypothesis ends in the step to
+    the limit, fairseq refills its slot in the beam and CTranslate2 does not; directly
     after forced tags fairseq ends a hypothesis if </s> is in the beam, and CTranslate2 only if </s>
     is the most probable token.
 
@@ -30,7 +30,7 @@ class CTranslate2Engine(Engine):
         description: the folder and its limits
         device: such as "cpu" or "cuda:0"
         threads: number of CPU threads (None: CTranslate2's choice)
-        any_folder: whether the folder is loaded without `check_ctranslate2_folder`
+        any_folder: whether to load the folder without `check_ctranslate2_folder`
 
     Raises:
         UserError: the folder can't be loaded, or its vocabulary does not belong to its subwords

@@ -27,7 +27,7 @@ CONFIG = {
     "multi_query_attention": False,
 }  # fmt: skip
 
-#: what it has instead if marks of languages replace the ends of sentences
+#: the content of config.json if language tokens replace the ends of sentences
 MARKED_CONFIG = CONFIG | {"add_source_eos": False, "decoder_start_token": None}
 
 #: shape, type, and allowed values of a number: none means all above 0

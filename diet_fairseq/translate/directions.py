@@ -1,7 +1,7 @@
 """Directions of translation, and the tokens that mark them.
 
-A bilingual model has one direction without marks. A multilingual one reads tags of languages, whose
-places its fairseq task or ``model.json`` tells.
+A bilingual model has one direction without marks. A multilingual model reads language tags, whose
+places follow from its fairseq task or ``model.json``.
 """
 
 import re
@@ -14,7 +14,7 @@ from ..errors import UserError, one_line
 #: a language is part of the names of dictionaries
 LANGUAGE = re.compile(r"[A-Za-z0-9][\w-]{0,31}", re.ASCII)
 EOS = "</s>"
-#: these tokens of `Marks` stand for the tags of the two languages
+#: tokens of `Marks` that stand for the tags of the source and the target language
 SOURCE, TARGET = "{source}", "{target}"
 #: fairseq's --lang-tok-style -> a language's tag
 TAG_STYLES = {"multilingual": "__{}__", "mbart": "[{}]"}
@@ -29,8 +29,8 @@ class Marks:
     """The tokens around a source sentence and around its translation.
 
     Attributes:
-        source_prefix: before the source
-        source_end: after it
+        source_prefix: tokens before the source
+        source_end: tokens after the source
         target_start: the decoder's first input
         target_prefix: forced first tokens of the translation
         target_end: the token that ends it
@@ -92,7 +92,7 @@ class Directions:
 
     Attributes:
         tags: language -> its tag; a language that is never marked may have none
-        pairs: source and target languages; empty: any two languages of ``tags``
+        pairs: source and target languages; empty: all pairs of languages in ``tags``
         marks: the marks of every direction, with `SOURCE` and `TARGET` for tags
     """
 
@@ -179,13 +179,13 @@ def name_some(languages: Iterable[str]) -> str:
 def read_task(task: Mapping[str, Any]) -> tuple[Directions, list[str]] | None:
     """The directions of a fairseq task, and the tokens that it adds to its dictionaries.
 
-    The tokens come in fairseq's order. None: the task is another one, and marks nothing.
+    The tokens are in fairseq's order. None: another task, which does not mark directions.
 
     Args:
         task: options of a checkpoint, which come from a stranger
 
     Raises:
-        UserError: the task marks directions in a way that is not known here
+        UserError: the task marks directions in a way that is not supported
     """
     readers = {
         "translation_multi_simple_epoch": _read_simple_epoch,
@@ -292,6 +292,6 @@ def _is_set(task: Mapping[str, Any], name: str) -> bool:
 
 def _unknown(option: str) -> UserError:
     return UserError(
-        f"the checkpoint was trained with {one_line(option[:80])}, whose marks of languages are "
-        "not known here: translate with fairseq-generate"
+        f"the checkpoint was trained with {one_line(option[:80])}, whose language tokens are "
+        "not supported here: translate with fairseq-generate"
     )

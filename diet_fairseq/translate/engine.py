@@ -17,12 +17,10 @@ class Search:
     """Options of beam search.
 
     Attributes:
-        beam: number of hypotheses to keep
-        nbest: number of hypotheses to return
-        lenpen: exponent of the length penalty
-        penalty: its formula, "fairseq" or "tensor2tensor" (`ModelDescription.penalty`)
-        no_unk: whether <unk> is forbidden in translations
-        marks: tokens that mark the direction
+        beam: number of hypotheses to keep nbest: number of hypotheses to return lenpen: exponent of
+        the length penalty penalty: formula of the length penalty, "fairseq" or "tensor2tensor"
+        (`ModelDescription.penalty`) no_unk: whether <unk> is forbidden in translations marks:
+        tokens that mark the direction
     """
 
     beam: int = 5
@@ -48,7 +46,7 @@ class Search:
 class Hypothesis:
     """Subwords without </s> and marks, and their log-probability divided by the length penalty.
 
-    ``steps`` is the number of the decoder's steps, those of </s> and special tokens included.
+    ``steps`` is the number of the decoder's steps, including the steps of </s> and special tokens.
     """
 
     tokens: list[str]
@@ -79,7 +77,8 @@ class Engine(ABC):
     ) -> list[list[Hypothesis]]:
         """All hypotheses of the beam, of at most ``max_length`` subwords without </s> and marks.
 
-        The score has the log-probability of forced tokens, which the length counts, as fairseq's.
+        As in fairseq, the score includes the log-probability of forced tokens, and the length their
+        number.
 
         :param lenpen: exponent of fairseq's length penalty, the only formula of both engines
         """
@@ -87,12 +86,12 @@ class Engine(ABC):
     def translate(
         self, sentences: Sequence[Sequence[str]], options: Search
     ) -> list[list[Hypothesis]]:
-        """The ``nbest`` hypotheses of every sentence, best first, whatever the others are.
+        """The ``nbest`` hypotheses of every sentence, best first, independent of the batch.
 
         A sentence has at least one subword and at most ``max_source_length``. A subword that is not
-        in the vocabulary is <unk>. A search has one limit of length for a batch. A sentence that
-        exceeded its own limit, which only happens if a model does not end its translations, is
-        searched again with it.
+        in the vocabulary is <unk>. A search has one length limit for a batch. A sentence that
+        exceeds its own limit, which only happens if a model does not end its translations, is
+        searched again with its own limit.
         """
         lenpen = options.lenpen if options.penalty == "fairseq" else 0.0
         limits = [len(sentence) + 1 + MAX_EXTRA_SUBWORDS for sentence in sentences]  # 1 for </s>

@@ -44,7 +44,7 @@ class LoadedModel:
         model: fairseq's model, stock or ours
         config: the checkpoint's configuration
         task: fairseq's task, which has the dictionaries
-        updates: number of updates in training
+        updates: number of training updates
         labels: names of a classification's classes, in their order
     """
 
@@ -143,10 +143,10 @@ def task_options(state: dict[str, Any]) -> dict[str, Any]:
 def infer_languages(
     state: dict[str, Any], data: Path, directions: Directions | None = None
 ) -> tuple[str, str]:
-    """The languages of a checkpoint's task, or those in the names of the data's files, or empty.
+    """The languages of a checkpoint's task or in the file names of its data, or empty.
 
     Args:
-        directions: those of a multilingual model, whose files have many languages
+        directions: directions of a multilingual model, whose files have many languages
     """
     task = task_options(state)
     default: tuple[str | None, ...] = (None, None)
@@ -170,7 +170,8 @@ def load_model(description: ModelDescription) -> LoadedModel:
     """
     if description.engine != "fairseq":
         raise UserError(
-            f"{description.folder} is an exported model: name the checkpoint it was made of"
+            f"{description.folder} is an exported model: name the checkpoint that it was exported "
+            "from"
         )
     path = description.checkpoint
     assert path is not None
@@ -220,14 +221,14 @@ def load_transformer(description: ModelDescription) -> LoadedModel:
     loaded = load_model(description)
     if not isinstance(loaded.model, TransformerModelBase | RobertaModel):
         raise UserError(
-            f"{loaded.path} holds a {type(loaded.model).__name__}: this reads models of --arch "
-            "transformer_..., roberta_..., bert_... and electra_..., and fairseq's transformer and "
-            "roberta"
+            f"{loaded.path} holds a {type(loaded.model).__name__}, but must have been trained with "
+            "--arch transformer_..., roberta_..., bert_... or electra_..., or with fairseq's "
+            "transformer or roberta: give another checkpoint"
         )
     if not loaded.is_encoder and type(loaded.task) is not TranslationTask:
         raise UserError(
-            f"{loaded.path} was trained with --task {one_line(str(loaded.config.task._name))}: of "
-            "translation models, this reads those of --task translation"
+            f"{loaded.path} was trained with --task {one_line(str(loaded.config.task._name))}, but "
+            "a translation model must be one of --task translation here: give another checkpoint"
         )
     return loaded
 
@@ -246,7 +247,7 @@ def _override_options(state: dict[str, Any], description: ModelDescription) -> N
 
 
 def _check_temperature(description: ModelDescription, model: Any) -> None:
-    """Refuse a temperature for a model that has none of our attention."""
+    """Refuse a temperature for a model without our attention."""
     is_ours = any(isinstance(part, PositionalAttention) for part in model.modules())
     if description.position_temperature is not None and not is_ours:
         raise UserError(
@@ -289,7 +290,7 @@ def _build_multilingual_task(
             raise UserError(
                 f"{path}, with the tags of {len(description.directions.tags)} languages, has "
                 f"{len(dictionary):,} tokens, but {description.checkpoint} has {len(rows):,}: give "
-                "by --data the folder of the dictionary that the model was trained with"
+                "--data, the folder of the dictionary that the model was trained with"
             )
         dictionaries.append(dictionary)
     config = TranslationConfig(
@@ -306,16 +307,16 @@ def _build_multilingual_task(
 
 
 def _keep_shared_model(state: dict[str, Any], description: ModelDescription) -> None:
-    """Replace a checkpoint's models of several directions by the one whose parameters they share.
+    """Replace a checkpoint's models of several directions by one model, if they share parameters.
 
     Raises:
-        UserError: they don't share them
+        UserError: they do not share all parameters
     """
     model: Any = state["cfg"]["model"]
     if not (getattr(model, "share_encoders", False) and getattr(model, "share_decoders", False)):
         raise UserError(
-            f"{description.checkpoint} has an encoder or a decoder for each language: only models "
-            "of --share-encoders --share-decoders can be read"
+            f"{description.checkpoint} has an encoder or a decoder for each language, but must "
+            "have been trained with --share-encoders --share-decoders: use fairseq-generate"
         )
     prefix = f"models.{description.source_lang}-{description.target_lang}."
     state["model"] = {
@@ -330,7 +331,7 @@ def _keep_shared_model(state: dict[str, Any], description: ModelDescription) -> 
 def _replace_old_task(state: dict[str, Any], data: Path) -> Dictionary | None:
     """Replace tasks of encoders by masked language modelling, in place.
 
-    Those are version 0.2's ``glue`` and ``question_answering``, and XLM-R's
+    The replaced tasks are version 0.2's ``glue`` and ``question_answering``, and XLM-R's
     ``multilingual_masked_lm``.
 
     Args:

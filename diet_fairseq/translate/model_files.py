@@ -50,7 +50,7 @@ class ModelOptions:
 
     @classmethod
     def from_args(cls, args: Namespace) -> "ModelOptions":
-        """The options of `add_model_files` and `add_position_temperature` that a command has."""
+        """The options of a command that `add_model_files` and `add_position_temperature` added."""
         return cls(**{name: getattr(args, name, None) for name in cls.__dataclass_fields__})
 
 
@@ -64,7 +64,7 @@ def resolve_model(
     The ``model.json`` beside a checkpoint describes it, whichever checkpoint it names.
 
     Args:
-        translates: whether the model must have languages; an encoder's are empty
+        translates: whether the model must have languages; encoders have none
 
     Raises:
         UserError: a file is missing or not valid
@@ -100,7 +100,7 @@ def dictionary_paths(description: ModelDescription) -> list[Path]:
     """The fairseq dictionaries of source and target, or of an encoder.
 
     Raises:
-        UserError: one is missing, not a regular file, or too large
+        UserError: a dictionary is missing, not a regular file, or too large
     """
     data = description.data or description.folder
     languages = description.source_lang, description.target_lang
@@ -115,7 +115,7 @@ def dictionary_paths(description: ModelDescription) -> list[Path]:
     for name in names:
         if not (data / name).is_file():
             raise UserError(
-                f"there is no dictionary {data / name}: give by --data the folder that "
+                f"there is no dictionary {data / name}: give --data, the folder that "
                 "fairseq-preprocess wrote for this model"
             )
         files.check_regular(data / name, files.MAX_VOCABULARY_BYTES)
@@ -123,7 +123,7 @@ def dictionary_paths(description: ModelDescription) -> list[Path]:
 
 
 def check_ensemble(first: ModelDescription, second: ModelDescription) -> None:
-    """Refuse models that can't translate together.
+    """Refuse models that can't form an ensemble.
 
     Raises:
         UserError: a model is not fairseq's, or the two differ in text options or vocabulary
@@ -131,15 +131,15 @@ def check_ensemble(first: ModelDescription, second: ModelDescription) -> None:
     for description in (first, second):
         if description.engine != "fairseq":
             raise UserError(
-                f"an ensemble takes checkpoints of fairseq, but {description.folder} is a model "
-                f"for {description.engine}: translate with it alone"
+                "an ensemble must consist of fairseq checkpoints, but has a model for "
+                f"{description.engine}, {description.folder}: translate with that model alone"
             )
     for name in ("source_lang", "target_lang", "directions", "preprocessing", "subwords", "lower"):
         values = getattr(first, name), getattr(second, name)
         if values[0] != values[1]:
             raise UserError(
                 f"an ensemble's models must prepare text alike, but {first.folder} has {name} "
-                f"{values[0]} and {second.folder} {values[1]}: take models of the same data"
+                f"{values[0]} and {second.folder} {values[1]}: use models of the same data"
             )
     named = [
         [*dictionary_paths(model), model.subword_model, model.target_subword_model]
@@ -150,7 +150,7 @@ def check_ensemble(first: ModelDescription, second: ModelDescription) -> None:
         if contents[0] != contents[1]:
             raise UserError(
                 f"an ensemble's models must have one vocabulary, but {paths[0]} and {paths[1]} "
-                "differ: take models of the same data"
+                "differ: use models of the same data"
             )
 
 
@@ -177,7 +177,7 @@ def _describe_checkpoint(
         language = getattr(options, field) or inferred
         if (language or translates) and not LANGUAGE.fullmatch(language):
             some = f", one of {name_some(directions.targets)}" if directions else ""
-            raise UserError(f"{checkpoint} does not say its languages: give {flag}{some}")
+            raise UserError(f"{checkpoint} does not name its languages: give {flag}{some}")
         languages.append(language)
     source, target = languages
     description = ModelDescription(
@@ -217,8 +217,9 @@ def _apply_options(description: ModelDescription, options: ModelOptions) -> Mode
         check_positive("--position-temperature", options.position_temperature)
         if description.engine != "fairseq":
             raise UserError(
-                f"--position-temperature {options.position_temperature} is for checkpoints, and "
-                f"{description.folder} is an exported model: export the checkpoint with it"
+                f"--position-temperature {options.position_temperature} must be given at export, "
+                f"but {description.folder} is exported already: export the checkpoint with this "
+                "option"
             )
     if options.subwords:
         model = None if options.subwords == NO_SUBWORDS else options.subwords

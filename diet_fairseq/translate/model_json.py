@@ -220,7 +220,7 @@ def read_model_json(folder: Path) -> ModelDescription:
             text = one_line(str(folder / name))
             text = text if len(text) < 300 else f"{text[:296]} ..."
             raise UserError(
-                f"{path}: {key} names {text}, which is not there: train first, or {ADVICE}"
+                f"{path}: {key} names {text}, which does not exist: train first, or {ADVICE}"
             )
         files.append(folder / name if name else None)
     options = content.model_dump(exclude={"format", "version"})

@@ -28,8 +28,8 @@ MAX_SOURCE_LENGTH = 1023
 class Translation:
     """A line's translation, and its log-probability divided by the length penalty.
 
-    A line that was cut has the mean of its parts' scores, a blank one 0, a translation that the
-    search did not find -inf.
+    The score of a line that was cut is the mean over its parts; a blank line has 0, and a
+    translation that the search did not find has -inf.
     """
 
     text: str
@@ -78,11 +78,11 @@ class Translator:
         target_lang: target language (default: the model's)
         device: such as "cpu" or "cuda:0"
         threads: number of CPU threads of the process (default: PyTorch's or CTranslate2's choice)
-        max_tokens: source subwords in a batch
-        position_temperature: number that the logits of attention are divided by, below 1 for longer
-            inputs (default: the checkpoint's, 1)
-        any_ctranslate2: load a CTranslate2 folder that ``export ctranslate2`` did not write; a
-            forged one can corrupt memory
+        max_tokens: largest number of source subwords in a batch
+        position_temperature: softmax temperature of attention; below 1 sharpens attention on long
+            inputs (default: the checkpoint's, normally 1)
+        any_ctranslate2: whether to load a CTranslate2 folder that ``export ctranslate2`` did not
+            write; a forged folder can corrupt memory
 
     Attributes:
         source_lang, target_lang: the languages
@@ -150,7 +150,7 @@ class Translator:
         no_unk: bool = False,
         strict: bool = False,
     ) -> Lines:
-        """The translation of one line, or those of several, in their order.
+        """The translation of one line, or a list of the translations of several lines.
 
         Each text is one line, whatever characters it holds, and so is its translation. A blank line
         stays blank. A line that is too long is cut at the ends of its sentences; with ``strict`` it
@@ -158,7 +158,7 @@ class Translator:
 
         :param source_lang: source language, if not `source_lang`
         :param target_lang: target language, if not `target_lang`
-        :param beam: hypotheses to keep
+        :param beam: beam size
         :param lenpen: exponent of the length penalty
         :param no_unk: forbid <unk>, which stands for characters that the vocabulary lacks
         :raises UserError: the model does not translate between these languages
@@ -186,7 +186,7 @@ class Translator:
     ) -> list[list[Translation]]:
         """The ``nbest`` translations of every line, best first, otherwise as `translate`.
 
-        Missing ones are empty, with a score of -inf. A blank line's translations are blank.
+        Missing translations are empty, with a score of -inf. A blank line's translations are blank.
 
         :param done: is called after each batch with the number of lines that it completed
         :raises UserError: ``nbest`` exceeds ``beam``, or either is less than 1; or the model does
@@ -252,7 +252,7 @@ class Translator:
         return parts
 
     def _batches(self, parts: Sequence[Sequence[str]]) -> Iterator[list[int]]:
-        """Batches of indices into ``parts``, the longest first, as they take the most memory."""
+        """Batches of indices into ``parts``; the longest are first and need the most memory."""
         batch: list[int] = []
         for index in sorted(range(len(parts)), key=lambda index: -len(parts[index])):
             # parts are padded to the length of the first
@@ -265,7 +265,7 @@ class Translator:
 
     @staticmethod
     def _join(parts: list[list[Hypothesis]], rank: int, tokenizer: Tokenizer) -> Translation:
-        """A line's translation of this rank, joined from those of its parts."""
+        """The translation of this rank of a line, joined from the translations of its parts."""
         missing = Hypothesis([], -math.inf)
         ranked = [part[rank] if rank < len(part) else missing for part in parts]
         texts = [tokenizer.decode(hypothesis.tokens) for hypothesis in ranked]
@@ -303,6 +303,6 @@ def load_engine(
 
         return CTranslate2Engine(first, device, threads, any_ctranslate2)
     raise UserError(
-        f"{first.folder} is a model for {first.engine}: load it there, or export the checkpoint "
-        "for here: `diet-fairseq export ctranslate2`"
+        f"{first.folder} is a model for {first.engine}, which can't be used here: load it with "
+        f"{first.engine}, or export the checkpoint with `diet-fairseq export ctranslate2`"
     )

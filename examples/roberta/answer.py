@@ -75,14 +75,14 @@ class Windows:
     ) -> None:
         if not tokenizer.is_fast:
             raise UserError(
-                "question answering needs the places of subwords, which this model's tokenizer "
-                "lacks: pretrain with SentencePiece's byte pair encoding"
+                "question answering needs the character offsets of subwords, which this model's "
+                "tokenizer lacks: pretrain with SentencePiece's byte pair encoding"
             )
         room = length - LONGEST_QUESTION - 3
         if room <= stride:
             raise UserError(
-                f"--stride {stride} must be below {max(room, 1)}, what --length {length} leaves "
-                "of a context beside the longest question: take a smaller one"
+                f"--stride must be below {max(room, 1)}, the subwords of a context that --length "
+                f"{length} has room for beside the longest question, but is {stride}: lower it"
             )
         texts = [question["question"] for question in questions]
         question_offsets = tokenizer(
@@ -217,7 +217,10 @@ def split_contexts(questions: Sequence[Question]) -> tuple[list[Question], list[
     """Questions to train on, and those of every `HELD_OUT`-th context, to select by."""
     contexts = list(dict.fromkeys(question["context"] for question in questions))
     if len(contexts) < 2:
-        raise UserError("the training set has one context alone: give more, to hold one out")
+        raise UserError(
+            "the training set must have two contexts or more, one of them held out, but has one: "
+            "give more"
+        )
     every = min(HELD_OUT, len(contexts))
     selection = set(contexts[every - 1 :: every])
     sides: tuple[list[Question], list[Question]] = ([], [])
@@ -269,7 +272,9 @@ def load_answerer(args: Namespace) -> tuple[Any, Any]:
     """Model and tokenizer, with the length and stride of training in ``args``."""
     model, tokenizer = load(AutoModelForQuestionAnswering, args.model)
     if model.config.architectures != ["DietForQuestionAnswering"]:
-        raise UserError(f"{args.model} has not learned to answer: give RUN/{MODEL} that it did")
+        raise UserError(
+            f"{args.model} is not a question-answering model: give RUN/{MODEL} of a fine-tuning"
+        )
     path = args.model / "answer.json"
     settings = read_json(path) if path.exists() else {}
     args.length = settings.get("length", model.config.max_source_positions)

@@ -26,7 +26,7 @@ check_schemes({f"config.models.{label}": scheme for label, scheme in SCHEMES.ite
 
 
 def run_name(label, seed):
-    """The name of a pretraining's folder: other settings give another one."""
+    """The name of a pretraining's folder, which depends on the settings."""
     settings = settings_of(*DATA, *TRAINING) | {"model": config["models"][label], "seed": seed}
     settings |= user_code(SCHEMES[label])
     return f"{label}-s{seed}-{digest(settings)}"
@@ -78,9 +78,9 @@ for label, settings in [*TASKS.items(), *([("questions", QUESTIONS)] if QUESTION
     if length > POSITIONS:
         raise WorkflowError(f"config: length {length} of {label} must be at most {POSITIONS}, the model's positions")
 if TUNING["batch"] % min(step := TUNING["per_step"] or 1, TUNING["batch"]):
-    raise WorkflowError(f"config.tuning.per_step must divide batch, {TUNING['batch']}, but is {step}: take a divisor")
+    raise WorkflowError(f"config.tuning.per_step must divide batch, {TUNING['batch']}, but is {step}: use a divisor")
 if QUESTIONS and (stride := QUESTIONS.get("stride", 128)) >= length - 67:  # 64 of a question, and 3
-    raise WorkflowError(f"config.questions: stride {stride} must be below {length - 67}, length minus 67")
+    raise WorkflowError(f"config.questions.stride must be below {length - 67}, length minus 67, but is {stride}")
 if unknown := {*config["wikitext"]} - {file for files in [*config["text"].values(), config["valid"]] for file in files}:
     raise WorkflowError(f"config.wikitext must name files of text or valid, but has {min(unknown)}")
 
@@ -125,7 +125,7 @@ def task_files(label):
 
 
 def check_download(path):
-    """Refuse a file that is not there and has no checksum; no input comes of it."""
+    """Refuse a missing file without checksum; return no input."""
     if DOWNLOADS[path]["sha256"] is None and not Path(path).is_file():
         raise WorkflowError(
             f"config.downloads.{path}: sha256 is required for a download, but is null: set it, or "
@@ -167,7 +167,7 @@ def text_options(wildcards):
 
 
 def pretraining_options(wildcards):
-    """Every option that changes what is learnt, but for the batch; a model's own are last and win."""
+    """All options that affect what is learnt, except the batch; the model's options come last and win."""
     label, seed = RUNS[wildcards.run]
     model = config["models"][label].partition(" ")[0]
     updates = config["updates"]

@@ -127,7 +127,7 @@ def question_scores(
         return extractive_scores(answers, right, squad_words)
     language = language.partition("-")[0]
     if language not in MLQA_ARTICLES:
-        raise UserError(f"MLQA has no language {language}: take one of {', '.join(MLQA_ARTICLES)}")
+        raise UserError(f"MLQA has no language {language}: use one of {', '.join(MLQA_ARTICLES)}")
     return extractive_scores(answers, right, partial(mlqa_words, language=language))
 
 

@@ -111,7 +111,7 @@ def check_length(length: int, model: Any) -> None:
     positions = model.config.max_source_positions
     if length > positions:
         raise UserError(
-            f"--length {length} must not exceed the {positions} positions of the model: take "
+            f"--length {length} must not exceed the {positions} positions of the model: use "
             f"--length {positions}"
         )
 

@@ -1,4 +1,4 @@
-# Shared by all workflows: the commands' environment, names by settings, the config's check.
+# Shared by all workflows: the environment of commands, folder names from settings, config checks.
 
 import hashlib
 import importlib.util
@@ -22,7 +22,7 @@ include: "terminal.smk"
 
 EXAMPLES = Path(str(workflow.current_basedir)).parent
 PLUGIN = importlib.util.find_spec("diet_fairseq").submodule_search_locations[0]
-# A package of one's own imports the plugin itself.
+# A user's package imports the plugin itself.
 USER_DIR = f"--user-dir {shlex.quote(str(config.get('user_dir') or PLUGIN))}"
 
 # Commands come from the environment that Snakemake runs in, on a cluster's nodes, too.
@@ -32,7 +32,7 @@ shell.prefix(f"set -euo pipefail; export HF_HUB_OFFLINE=1 PATH={BIN}:$PATH; ")
 
 
 def digest(settings):
-    """Eight digits that stand for settings."""
+    """A hash of settings, eight digits."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
 
 
@@ -42,7 +42,7 @@ def settings_of(*keys):
 
 
 def script(name):
-    """The start of a shell command: a script, by its path below examples."""
+    """The start of a shell command that runs the script at this path below examples."""
     return f"python {shlex.quote(str(EXAMPLES / name))} "
 
 
@@ -93,7 +93,7 @@ PATTERN_RULES = {
 
 
 def describe_fault(fault):
-    """A fault of the config in words: the rule, the value, what to do."""
+    """The message about a config error: the rule, the value, what to do."""
     expected, value = fault.validator_value, fault.instance
     if fault.validator == "additionalProperties":
         known = fault.schema.get("properties", {})
@@ -124,7 +124,7 @@ def check_config(schema):
 
 @cache
 def position_schemes():
-    """Position schemes by name, with those that user_dir registers."""
+    """Position schemes by name, including schemes that user_dir registers."""
     from diet_fairseq.errors import UserError
     from diet_fairseq.positions import SCHEMES
     from diet_fairseq.config import import_user_dir
@@ -167,7 +167,7 @@ def check_bleu(language, tokenizer):
 
 
 def user_code(scheme):
-    """A digest of user_dir's code, which shapes a model with this scheme; of the package's schemes nothing."""
+    """A digest of user_dir's code, on which a model with this scheme depends; empty for the package's schemes."""
     folder = Path(config["user_dir"] or PLUGIN).resolve()
     if not config["user_dir"] or scheme == "stock" or position_schemes()[scheme].__module__.split(".")[0] != folder.name:
         return {}
@@ -202,12 +202,12 @@ def divide_machine(trainings):
     return gpus, threads
 
 
-# Folders are made aside: neither a kill nor the orphan of a killed Snakemake leaves half of one.
+# Folders are built under a temporary name and renamed, so a killed run leaves no partial folder.
 RENAME = 'rm -rf {output:q}; mv -T "$aside" {output:q}; rm -rf {output:q}.*.tmp'
 # A folder of fairseq-preprocess, with the digests of its files.
 BINARISED = '(cd "$aside"; rm -f preprocess.log; sha256sum * > SHA256SUMS); ' + RENAME
 
-# A training that was killed goes on from its last checkpoint, if the text is still the same.
+# A killed training resumes from its last checkpoint, if the text has not changed.
 CHECK_TEXT = (
     "[ -e {params.folder:q}/SHA256SUMS ] || cp {input.data:q}/SHA256SUMS {params.folder:q}; "
     "cmp {input.data:q}/SHA256SUMS {params.folder:q}/SHA256SUMS || "

@@ -32,7 +32,7 @@ class Run(NamedTuple):
 
     @property
     def name(self):
-        """The name of its folder: other settings give another one."""
+        """The name of its folder, which depends on the settings."""
         settings = settings_of(*DATA, *TRAINING) | {"scheme": SCHEMES[self.label]}
         updates = settings.pop("updates")  # with more of them a training can be continued
         settings |= {"size": self.size, "seed": self.seed} | user_code(NAMES[self.label])

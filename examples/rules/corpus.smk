@@ -11,7 +11,7 @@ wildcard_constraints:
 
 
 rule download:
-    """A pair of files: downloaded, checked, and taken out of its archive."""
+    """Download a pair of files, check it and extract it from its archive."""
     output:
         f"{FOLDER}/raw/{{place}}.{SOURCE}",
         f"{FOLDER}/raw/{{place}}.{TARGET}",
@@ -28,7 +28,7 @@ rule download:
 
 
 rule clean:
-    """The training text cleaned; white space normalised in validation and test sets."""
+    """Clean the training text; normalise white space in validation and test sets."""
     input:
         train=[file for place, pair in FILES.items() if place.startswith("train-") for file in pair],
         valid=FILES["valid"],
@@ -83,7 +83,7 @@ rule encode:
 
 
 rule preprocess:
-    """Characters without a subword stand for themselves; only the frequent ones enter the dictionary."""
+    """Characters outside the subword model are kept as tokens; only frequent ones enter the dictionary."""
     input:
         expand(f"{FOLDER}/encoded/{{split}}.{{lang}}", split=["train", "valid"], lang=[SOURCE, TARGET]),
     output:
@@ -103,7 +103,7 @@ rule preprocess:
 
 
 rule preprocess_test:
-    """A test set with the dictionaries of training; line n stays line n."""
+    """Encode a test set with the dictionaries of training; line n remains line n."""
     input:
         source=lambda w: FILES[f"test-{w.test}"][0],
         target=lambda w: FILES[f"test-{w.test}"][1],

@@ -1,7 +1,7 @@
 # Translations, scores, the table and the curves.
 
 rule generate:
-    """fairseq-generate on a test set, and its output as plain text."""
+    """Translate a test set with fairseq-generate, and convert its output to plain text."""
     input:
         data=rules.preprocess_test.output,
         source=lambda w: FILES[f"test-{w.test}"][0],
@@ -23,7 +23,7 @@ rule generate:
 
 
 rule translate:
-    """Any text, as `diet-fairseq translate` does it."""
+    """Translate any text with `diet-fairseq translate`."""
     input:
         text=lambda w: config["inputs"][w.name],
         checkpoints=checkpoints,
@@ -61,7 +61,7 @@ rule score:
 
 
 rule table:
-    """The scores of all models; means and deviations over seeds, paired tests against the baseline."""
+    """Write the table: scores of all models, means and deviations over seeds, paired tests."""
     input:
         expand(f"{FOLDER}/{{model}}/evaluation-{{test}}/scores.json", model=MODELS, test=TESTS),
     output:

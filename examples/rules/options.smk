@@ -27,7 +27,7 @@ SEARCH = settings_of("beam", "length_penalty", "penalty")
 
 
 def description(wildcards, input):
-    """Options of describe.py, which shape nothing that is learnt."""
+    """Options of describe.py, which do not affect what is learnt."""
     return (
         f"--data {shlex.quote(str(input.data))} --languages {SOURCE} {TARGET}"
         f" --subwords {config['subwords']} {shlex.quote(str(input.subwords))} --beam {SEARCH['beam']}"
@@ -64,8 +64,8 @@ def save_interval():
     interval = next(n for n in range(longest, 0, -1) if updates % n == 0)
     if interval * 4 < longest:
         raise WorkflowError(
-            f"config.updates must have a divisor from {-(-longest // 4)} to {longest}, after which to "
-            f"save, but is {updates}"
+            f"config.updates must have a divisor from {-(-longest // 4)} to {longest}, the interval between "
+            f"checkpoints, but is {updates}: change it"
         )
     return interval
 
@@ -92,7 +92,7 @@ BLEU_VALIDATION = (
 
 
 def training_options(wildcards):
-    """Every option that changes what is learnt, but for the batch; a scheme's own are last and win."""
+    """All options that affect what is learnt, except the batch; the scheme's options come last and win."""
     run = RUNS[wildcards.run]
     validation = BLEU_VALIDATION if config["validation"] == "bleu" else ""
     if config["patience"]:

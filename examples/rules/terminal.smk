@@ -1,5 +1,5 @@
-# What the terminal shows: a line for each step, and at the end why it stopped. -n, -p and the log of
-# Snakemake in .snakemake/log have everything.
+# Terminal output: a line for each step and, at the end, the reason of a failure. Snakemake's log in
+# .snakemake/log and the options -n and -p show everything.
 
 import atexit
 import logging
@@ -10,12 +10,12 @@ from snakemake_interface_logger_plugins.common import LogEvent
 #: parts of messages that repeat a failure without its reason
 REPETITIONS = ("CalledProcessError", "Exiting because a job execution failed", "At least one job did not complete")
 SILENT_RULES = ("all", "data")
-#: messages of Snakemake's own that are shown
+#: Snakemake's messages that are shown
 SHOWN = ("Nothing to be done", "Unlock")
 
 
 def is_shown(record):
-    """Whether the terminal shows a message of Snakemake's: warnings and errors, but for failed jobs."""
+    """Whether to show a message of Snakemake: warnings and errors, except errors of failed jobs."""
     if workflow.dryrun:
         return True
     text = str(record.msg)
@@ -24,7 +24,7 @@ def is_shown(record):
 
 
 class Steps(logging.Handler):
-    """A line for each step when it starts; at the end the reason of a failure, or how to go on."""
+    """Print a line when a step starts and, at the end, the reason of a failure or how to continue."""
 
     def __init__(self):
         super().__init__()
@@ -47,9 +47,9 @@ class Steps(logging.Handler):
             self.is_stopped = True
 
     def end(self):
-        """The last lines of all."""
+        """Print the last lines."""
         if self.is_stopped:
-            print("stopped; the same command goes on", file=sys.stderr)
+            print("stopped; run the same command to continue", file=sys.stderr)
             return
         for rule, logs in self.failed.items():
             for log in map(Path, logs):

@@ -5,7 +5,7 @@ DESCRIBE = f"{script('scripts/describe.py')} {{params.folder:q}} {{params.descri
 
 
 rule train:
-    """A training that was killed goes on from its last checkpoint: they are no output of the rule."""
+    """Train. Checkpoints are not outputs of this rule, so that a killed training can resume."""
     input:
         data=rules.preprocess.output,
         subwords=rules.learn_subwords.output,

@@ -44,8 +44,8 @@ def report(counts: Counter[str]) -> str:
         return table
     reason = max(REASONS, key=counts.__getitem__)
     return table + (
-        f"warning: {1 - counts['kept'] / counts['read']:.0%} of the pairs are dropped, most as "
-        f"{reason!r}: {ADVICE[reason]}\n"
+        f"warning: {1 - counts['kept'] / counts['read']:.0%} of the pairs are dropped, most by the "
+        f"rule {reason!r}: {ADVICE[reason]}\n"
     )
 
 
@@ -104,7 +104,9 @@ def main() -> None:
     counts: Counter[str] = Counter()
     write_pairs(clean(train, args, counts), [args.folder / f"train.{k}" for k in args.languages])
     if not counts["kept"]:
-        raise UserError(f"no pair is left to train on: {dict(counts)}")
+        raise UserError(
+            f"cleaning keeps no pair to train on: {dict(counts)}; correct the files or the limits"
+        )
     valid = ((normalise(source), normalise(target)) for source, target in read_pairs(*args.valid))
     write_pairs(valid, [args.folder / f"valid.{lang}" for lang in args.languages])
     table = report(counts)

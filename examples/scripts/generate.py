@@ -62,7 +62,9 @@ def main() -> None:
     lines = [source.encode(line) for line in read_lines(args.source)]
     missing = [number + 1 for number, line in enumerate(lines) if line and number not in hypotheses]
     if missing:
-        raise UserError(f"{raw} has no translation of line {missing[0]} of {args.source}")
+        raise UserError(
+            f"{raw} has no translation of line {missing[0]} of {args.source}: generate it again"
+        )
     best = (
         search.select_best(hypotheses[number])[0].tokens if line else []
         for number, line in enumerate(lines)

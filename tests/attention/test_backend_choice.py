@@ -130,7 +130,7 @@ def test_backends_of_earlier_versions_become_auto_with_one_log_line(name, caplog
         for _ in range(2):
             config.PositionConfig.from_args(saved).write_to(saved)
     assert saved.attention_backend == "auto"
-    line = f"--attention-backend {name} is no longer there: auto is taken"
+    line = f"--attention-backend {name} no longer exists: using auto"
     assert caplog.messages == once == [line]
 
 

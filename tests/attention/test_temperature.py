@@ -197,8 +197,8 @@ def test_commands_take_a_temperature_for_checkpoints_alone(folder, tmp_path):
     with pytest.raises(UserError) as refused:
         Translator(exported, position_temperature=LOW)
     assert str(refused.value) == (
-        f"--position-temperature 0.5 is for checkpoints, and {exported} is an exported model: "
-        "export the checkpoint with it"
+        f"--position-temperature 0.5 must be given at export, but {exported} is exported already: "
+        "export the checkpoint with this option"
     )
 
 

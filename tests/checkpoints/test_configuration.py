@@ -90,7 +90,7 @@ def test_nothing_is_looked_up_for_an_old_checkpoint(way, edited, data, monkeypat
     assert text.endswith(f"; {TRUST}")
     option = list(LOOKUPS[way])[-1]
     assert option in text
-    assert "which asks to look something up" in text
+    assert "which is an interpolation that reads other values" in text
 
 
 def test_fairseq_alone_looks_it_up(edited, monkeypatch):

@@ -135,7 +135,7 @@ def test_unusual_values_are_refused_with_their_place(oddity, part, tmp_path):
 def test_every_part_of_a_checkpoint_holds_only_its_types(name, part, tmp_path):
     text = refusal(saved(tmp_path / "x.pt", **{part: {"a": [0, {"b": VALUES[name]}]}}))
     assert text.startswith(
-        f"refused: {part}.a.1.b is of the type {name}, which no checkpoint needs there"
+        f"refused: {part}.a.1.b is of the type {name}, which checkpoints don't have there"
     )
 
 

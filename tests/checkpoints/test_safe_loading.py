@@ -234,8 +234,8 @@ def test_interpolations_are_refused(edited, data):
     done = run("generate", data, "--path", path, *GENERATE)
     assert done.last == (
         f"error: {path} is refused: cfg.task.source_lang of its configuration is "
-        "'${oc.env:HOME}', which asks to look something up; use a checkpoint from a source that "
-        "you trust"
+        "'${oc.env:HOME}', which is an interpolation that reads other values; use a checkpoint "
+        "from a source that you trust"
     )
 
 

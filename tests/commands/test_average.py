@@ -105,13 +105,13 @@ def test_numbers_are_ordered_as_numbers(folder):
     ("arguments", "message"),
     [
         (["{0}", "--num-epoch-checkpoints", "5"],
-         "--inputs {0}: 4 epoch checkpoints are there, --num-epoch-checkpoints asks for 5: "
-         "ask for fewer, or train longer"),
+         "--num-epoch-checkpoints must be at most 4, the number of epoch checkpoints in {0}, but "
+         "is 5: lower it, or train longer"),
         (["{0}", "--num-epoch-checkpoints", "0"],
-         "--num-epoch-checkpoints 0: give a number of at least 1"),
+         "--num-epoch-checkpoints must be at least 1, but is 0"),
         (["{0}/checkpoint1.pt", "--num-epoch-checkpoints", "1"],
-         "--inputs {0}/checkpoint1.pt: with --num-epoch-checkpoints give the one folder that holds "
-         "the checkpoints"),
+         "--inputs must be one folder with --num-epoch-checkpoints, but is {0}/checkpoint1.pt: "
+         "give the folder that holds the checkpoints"),
         (["{0}/typo.pt"], "{0}/typo.pt can't be read: No such file or directory; give a "
          "checkpoint, such as checkpoint_best.pt"),
         (["{0}"], "{0} is a folder: give a checkpoint, such as checkpoint_best.pt"),

@@ -71,18 +71,18 @@ def test_outputs_are_the_models_own(case):
 def reasons():
     for case in REFUSED:
         if issubclass(case.kind, Shaw) and case.option("position_sharing") != "head":
-            yield case, "a table of Shaw's for every head: its heads share one"
+            yield case, "a Shaw table for each head: its heads share one table"
         elif case.option("position_cross_attention") and case.kind.kinds == {"offsets"}:
-            yield case, "positions in cross-attention: its cross-attention has none"
+            yield case, "positions in cross-attention: its cross-attention has no positions"
         elif case.option("position_rope_scaling") == "yarn":
-            yield case, "--position-rope-scaling yarn: it has RoPE's linear scaling alone"
+            yield case, "--position-rope-scaling yarn: it has only RoPE's linear scaling"
         elif issubclass(case.kind, Shaw) or case.kind is Rope or case.kind.kinds == {"offsets"}:
             yield (
                 case,
-                "positions at the input beside those in attention: those in attention switch",
+                "positions both at the input and in attention: its positions in attention",
             )
         else:
-            yield case, f"the position scheme {case.scheme}: it has scores of offsets"
+            yield case, f"the position scheme {case.scheme}: it has only scores of offsets"
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def reasons():
 def test_an_unsupported_scheme_is_refused_with_a_reason(case, reason):
     with pytest.raises(UserError) as error:
         export.build_specification(tiny.model_of(case))
-    assert str(error.value).startswith(f"CTranslate2 can't hold {reason}")
+    assert str(error.value).startswith(f"CTranslate2 can't represent {reason}")
     assert str(error.value).endswith("export it to Hugging Face: diet-fairseq export hf")
 
 
@@ -123,8 +123,11 @@ def test_shapes_of_models_fit(arch, options, tmp_path):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"activation_fn": "relu_squared"}, "--activation-fn relu_squared: it knows relu, gelu"),
-        ({"adaptive_softmax_cutoff": "10,20"}, "--adaptive-softmax-cutoff: its output is one"),
+        ({"activation_fn": "relu_squared"}, "--activation-fn relu_squared: it has relu, gelu"),
+        (
+            {"adaptive_softmax_cutoff": "10,20"},
+            "--adaptive-softmax-cutoff: its output layer is one",
+        ),
         (
             {"scale_heads": True},
             "the parameter decoder.layers.0.c_attn (and 1 more): none of its layers",
@@ -140,7 +143,7 @@ def test_options_without_a_counterpart_are_refused(options, reason):
     model = tiny.from_arguments(tiny.complete("transformer", **options))
     with pytest.raises(UserError) as error:
         export.build_specification(model)
-    assert str(error.value).startswith(f"CTranslate2 can't hold {reason}")
+    assert str(error.value).startswith(f"CTranslate2 can't represent {reason}")
 
 
 @tiny.each([Case("diet_rel"), Case("shaw"), Case("shaw").but(position_values=True)])
@@ -182,7 +185,7 @@ def test_the_comparison_sees_a_parameter_that_differs(tmp_path):
 
 
 def test_an_encoder_is_refused():
-    with pytest.raises(UserError, match="can't hold an encoder's heads: it is exported for trans"):
+    with pytest.raises(UserError, match="can't represent a model without a decoder: only"):
         export.build_specification(tiny.model_of(Case("t5", family="bert")))
 
 
@@ -198,7 +201,7 @@ def test_versions_that_confuse_the_layers_tables_are_refused(version):
     if version in ("4.8.3", "4.9.0rc1", "5.0"):
         export.check_version(version)
         return
-    with pytest.raises(UserError, match=f"must be 4.8.3 or newer, but is {version}, which can use"):
+    with pytest.raises(UserError, match=f"must be 4.8.3 or newer, but is {version}, which may use"):
         export.check_version(version)
 
 

@@ -56,8 +56,8 @@ def test_positions_in_cross_attention_are_refused(sharing):
     with pytest.raises(UserError) as error:
         export.build_specification(tiny.model_of(case))
     assert str(error.value) == (
-        "CTranslate2 can't hold positions in cross-attention: its cross-attention has none; "
-        "export it to Hugging Face: diet-fairseq export hf"
+        "CTranslate2 can't represent positions in cross-attention: its cross-attention has no "
+        "positions; export it to Hugging Face: diet-fairseq export hf"
     )
 
 
@@ -65,5 +65,5 @@ def test_a_score_of_more_than_the_offset_is_refused():
     with pytest.raises(UserError) as error:
         export.build_specification(tiny.model_of(Case("fire")))
     assert str(error.value).startswith(
-        "CTranslate2 can't hold the position scheme fire: it has scores"
+        "CTranslate2 can't represent the position scheme fire: it has only scores"
     )

@@ -118,7 +118,7 @@ def test_a_dictionary_of_repeated_names_is_refused():
     Task.source_dictionary.add_from_file(io.StringIO("<s> 1 #fairseq:overwrite\n"))
     args = tiny.arguments(Case("t5"))
     model = ARCH_MODEL_REGISTRY["transformer_t5"].build_model(args, Task)
-    with pytest.raises(UserError, match="can't hold a dictionary with #fairseq:overwrite: a name"):
+    with pytest.raises(UserError, match="can't represent a dictionary with #fairseq:overwrite"):
         build_specification(model)
 
 

@@ -143,7 +143,7 @@ def test_bad_input_is_refused_in_one_line_and_leaves_nothing(place, tmp_path, ca
     hostile = tmp_path / "hostile.pt"
     torch.save({"model": {}, "args": Touch(tmp_path / "touched")}, hostile)
     for words, error_text in (
-        ((place / "tupe.pt",), "CTranslate2 can't hold the position scheme tupe_a: "),
+        ((place / "tupe.pt",), "CTranslate2 can't represent the position scheme tupe_a: "),
         ((place / "missing.pt",), f"there is no model {place / 'missing.pt'}: check the path"),
         ((hostile, "--data", place / "data-bin"), f"{hostile} is "),
         ((good, "--data", tmp_path / "nowhere"), "there is no dictionary "),

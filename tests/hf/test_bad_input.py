@@ -23,7 +23,7 @@ def refused(call, *words):
 def test_a_folder_that_exists_stays_as_it_is(call, translation, translation_folder, tmp_path):
     (tmp_path / "out").mkdir()
     source = translation if call is export else translation_folder
-    assert "exists: remove it, or give another" in refused(call, source, tmp_path / "out")
+    assert "already exists: remove it, or give another" in refused(call, source, tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
 
 
@@ -73,7 +73,7 @@ def test_another_dictionary_is_refused(translation, tmp_path):
     assert "holds a model that can't be built (RuntimeError: " in refused(
         export, translation, tmp_path / "out", *words
     )
-    assert "by --data" in refused(
+    assert "give --data" in refused(
         export, translation, tmp_path / "out", "--data", tmp_path / "nowhere"
     )
 
@@ -81,7 +81,7 @@ def test_another_dictionary_is_refused(translation, tmp_path):
 def test_a_missing_dictionary_is_named(encoder, tmp_path):
     (tmp_path / "data").mkdir()
     assert refused(export, encoder, tmp_path / "out", "--data", tmp_path / "data") == (
-        f"there is no dictionary {tmp_path / 'data' / 'dict.txt'}: give by --data the folder that "
+        f"there is no dictionary {tmp_path / 'data' / 'dict.txt'}: give --data, the folder that "
         "fairseq-preprocess wrote for this model"
     )
 
@@ -144,9 +144,9 @@ def test_a_tokenizer_s_configuration_that_is_no_object_is_refused(
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"word\n", "is no dictionary (ValueError: Incorrect dictionary format"),
-        (b"\xff 1\n", "is no dictionary (Exception: Incorrect encoding detected"),
-        (b"word 1\nword 1\n", "is no dictionary (RuntimeError: Duplicate word found"),
+        (b"word\n", "is not a dictionary (ValueError: Incorrect dictionary format"),
+        (b"\xff 1\n", "is not a dictionary (Exception: Incorrect encoding detected"),
+        (b"word 1\nword 1\n", "is not a dictionary (RuntimeError: Duplicate word found"),
     ],
 )
 def test_a_damaged_dictionary_is_refused(content, says, translation_folder, tmp_path):

@@ -80,7 +80,7 @@ def test_recordings_are_refused(case):
     if model.config.is_encoder_decoder:
         texts, names = [*texts, tiny.padded(tiny.TARGETS, False)], [*names, "decoder_input_ids"]
     inputs = dict(zip(names, texts, strict=True))
-    with pytest.raises(UserError, match="record what is done for one batch"):
+    with pytest.raises(UserError, match="record the operations of one batch"):
         torch.jit.trace(model, example_kwarg_inputs=inputs, strict=False)
 
 
@@ -157,8 +157,8 @@ def test_positions_of_two_kinds_are_refused():
     with pytest.raises(UserError) as error:
         convert(tiny.stock(encoder_learned_pos=True))
     assert str(error.value) == (
-        "the model's positions are learned and sinusoidal, which its form in transformers lacks: "
-        "keep it in fairseq"
+        "the encoder and the decoder have different positions (learned and sinusoidal), which the "
+        "transformers model lacks: keep the model in fairseq"
     )
 
 

@@ -32,7 +32,7 @@ CHECKPOINTS = ("translation", "encoder", "classifier", "answerer")
 
 def test_heads_of_fine_tuning_are_left_out(classifier, classifier_folder, tmp_path, capsys):
     take_back(classifier_folder, tmp_path / "back")
-    assert "left out: classifier.dense.bias, " in capsys.readouterr().out
+    assert "not imported: classifier.dense.bias, " in capsys.readouterr().out
     after = loaded(tmp_path / "back" / "model.pt", tmp_path / "back").model.state_dict()
     before = loaded(classifier).model.state_dict()
     assert {name.split(".")[0] for name in before.keys() - after.keys()} == {"classification_heads"}

@@ -324,7 +324,9 @@ def test_two_names_of_one_cache_are_refused():
         name: EncoderDecoderCache(DynamicCache(), DynamicCache())
         for name in ("cache", "past_key_values")
     }
-    with pytest.raises(ValueError, match="cache and past_key_values are two names of one cache"):
+    with pytest.raises(
+        ValueError, match="cache and past_key_values are two names of the same cache"
+    ):
         model(sources(), decoder_input_ids=sources(left_pad=False), **caches)
 
 
@@ -355,7 +357,7 @@ def test_inputs_that_would_be_ignored_are_refused(case):
     with pytest.raises(ValueError, match="position_ids is not supported, because positions count"):
         model(**inputs, position_ids=positions)
     embeddings = model.get_input_embeddings()(sources())
-    with pytest.raises(ValueError, match="input_ids and inputs_embeds are two inputs: give one"):
+    with pytest.raises(ValueError, match="input_ids and inputs_embeds are both given"):
         model(**inputs, inputs_embeds=embeddings)
 
 

@@ -192,14 +192,16 @@ def test_extrapolate_refuses_unusable_input_in_one_line(encoders, models, text, 
 
     both = ("--text", text, "--reference", text)
     refused(encoders[0], models[0], *both, match="predicts no masked words: give a model that")
-    refused(models[0], encoders[0], *both, match="does not say its languages")
+    refused(models[0], encoders[0], *both, match="does not name its languages")
     refused(models[0], "--text", text, match="^translation models need --reference FILE: the trans")
     refused(
         tmp_path / "no.pt", "--text", text, match=r"^there is no model .*no\.pt: check the path$"
     )
     short = tmp_path / "short.txt"
     short.write_text("the dog\n")
-    refused(encoders[0], "--text", short, match="^.*short.txt has .* less than one window of 16: g")
+    refused(
+        encoders[0], "--text", short, match="^.*short.txt has .* fewer than one window of 16: g"
+    )
     refused(models[0], "--text", pairs[0], "--reference", short,
             match="^.* has 12 lines and .*short.txt has 1: they differ in length from")  # fmt: skip
     foreign = tmp_path / "foreign.txt"

@@ -272,13 +272,13 @@ def test_look_refuses_unusable_input_in_one_line(encoder, text, tmp_path):
     refused(tmp_path / "no.pt", *out, match=r"^there is no model .*no\.pt: check the path$")
     short = tmp_path / "short.txt"
     short.write_text("the dog\n")
-    refused(encoder, *out, "--text", short, match="which is less than one window of 126: give a")
+    refused(encoder, *out, "--text", short, match="fewer than one window of 126: give a")
     refused(encoder, *out, "--text", tmp_path, match="^.* can't be read: Is a directory")
     short.write_bytes(b"\xff\xfe")
     refused(encoder, *out, "--text", short, match="^.*short.txt, line 1: .* is not UTF-8")
     subwords = ("--text", text, "--subwords", tmp_path)
     refused(encoder, *out, *subwords, match="^.* is a folder: name another file with --subwords$")
-    refused(encoder, *out, "--data", tmp_path, match="^there is no dictionary .*: give by --data")
+    refused(encoder, *out, "--data", tmp_path, match="^there is no dictionary .*: give --data")
     assert not (tmp_path / "out").exists()
 
 
@@ -292,7 +292,9 @@ def test_a_window_is_no_longer_than_the_shortest_table_of_positions():
 
 def test_a_folder_of_other_files_is_not_replaced(encoder, tmp_path):
     (tmp_path / "mine").write_text("mine")
-    refused(encoder, "--out", tmp_path, match=f"^{tmp_path} exists: remove it, or give another")
+    refused(
+        encoder, "--out", tmp_path, match=f"^{tmp_path} already exists: remove it, or give another"
+    )
     assert (tmp_path / "mine").read_text() == "mine"
 
 

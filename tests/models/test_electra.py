@@ -341,7 +341,7 @@ def test_all_embeddings_are_shared_with_the_generator(options):
         (
             0.7,
             "--generator-size 0.7 of width 256 is 179, which must be a multiple of the "
-            "generator's 2 heads: take 0.5",
+            "generator's 2 heads: use 0.5",
         ),
     ],
 )

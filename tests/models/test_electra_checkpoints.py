@@ -93,8 +93,8 @@ def test_a_checkpoint_of_version_0_2_gives_its_numbers(before):
 
 def test_a_checkpoint_of_version_0_2_is_not_resumed_with_shared_embeddings(before):
     match = (
-        r"^the checkpoint's generator has \S+ of its own, but this model's shares .*: give "
-        "--generator-embeddings own"
+        r"^the checkpoint's generator has \S+ of its own, but this model's generator shares "
+        ".*: give --generator-embeddings own"
     )
     with pytest.raises(UserError, match=match):
         build("electra_learned").load_state_dict(before.state_dict())
@@ -107,7 +107,7 @@ def test_a_checkpoint_of_version_0_2_is_not_resumed_with_shared_embeddings(befor
 
 def test_other_criterions_refuse_a_generator():
     model = build("electra_diet_rel")
-    with pytest.raises(UserError, match=r"electra_\.\.\. is pretrained by --criterion electra"):
+    with pytest.raises(UserError, match=r"--arch electra_\.\.\. needs --criterion electra"):
         model(sample_of()[1])
 
 

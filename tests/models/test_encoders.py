@@ -88,7 +88,8 @@ def test_segments_are_one_id_a_token_of_any_integer_type(scheme):
     with pytest.raises(UserError) as refused:
         model(tokens, segments=segments[:1])
     assert str(refused.value) == (
-        "segments are (1, 9), but tokens are (3, 9): give one segment id for each token"
+        "segments must have the shape of tokens, (3, 9), but have (1, 9): give one segment id for "
+        "each token"
     )
 
 
@@ -133,7 +134,7 @@ def test_without_nsp_the_next_sentence_head_is_dropped_with_a_warning(caplog):
     model = tiny.fresh(case, seed=2)
     with caplog.at_level(logging.WARNING):
         model.load_state_dict(pretrained.state_dict())
-    assert "dropping the checkpoint's next-sentence head, as --nsp is not given" in caplog.text
+    assert "dropping the checkpoint's next-sentence head: this model has no --nsp" in caplog.text
     close(tiny.logits(model), tiny.logits(pretrained), **TOLERANCE)
 
 

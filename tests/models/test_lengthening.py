@@ -89,9 +89,9 @@ def test_the_log_says_how_far_and_how_tables_are_lengthened(caplog):
     case = Case("tupe_a", family="roberta")
     with caplog.at_level(logging.INFO, "diet_fairseq"):
         longer_than(tiny.model_of(case), case)
-    lengths = f"lengthened from {LIMIT} to {LONGER}"
-    assert f"{lengths}: each goes on with its rows from position 1 again" in caplog.text
-    assert caplog.text.count("lengthened") == 1
+    lengths = f"lengthening position tables from {LIMIT} to {LONGER}"
+    assert f"{lengths}: rows are repeated from position 1 on" in caplog.text
+    assert caplog.text.count("lengthening position tables") == 1
 
 
 def test_stock_roberta_s_table_is_lengthened_for_another_scheme_too():
@@ -157,7 +157,7 @@ def test_a_model_of_fewer_offsets_leaves_out_the_outer_rows(case, caplog):
         before, _ = tables_of_offsets(tiny.model_of(case))[name]
         assert torch.equal(table, before.narrow(axis, before.size(axis) // 2 - 2, 5)), name
     reach = 3 if case.scheme == "shaw" else LIMIT - 1
-    assert f"tables of offsets change their reach from {reach} to 2" in caplog.text
+    assert f"changing the reach of offset tables from {reach} to 2" in caplog.text
 
 
 def test_without_the_flag_a_shorter_checkpoint_is_refused():

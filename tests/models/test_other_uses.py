@@ -13,7 +13,7 @@ RECORDERS = {
     "export": lambda model, inputs: torch.export.export(model, inputs, strict=False),
     "strict export": lambda model, inputs: torch.export.export(model, inputs, strict=True),
 }
-RECORDED = "torch.export, torch.jit.trace and ONNX record what is done for one batch, and models "
+RECORDED = "torch.export, torch.jit.trace and ONNX record the operations of one batch, but models "
 
 
 def inputs_of(model):
@@ -58,5 +58,5 @@ def test_an_encoder_refuses_to_translate(data):
     done = run("train", data, *small, "--arch", "roberta_t5", *end)
     assert done.status == 1
     assert done.last == (
-        "error: an encoder has no decoder for this task: take an --arch transformer_..."
+        "error: this task needs a decoder, which an encoder lacks: use --arch transformer_..."
     )

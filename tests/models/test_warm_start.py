@@ -100,9 +100,9 @@ def test_after_a_warm_start_every_new_parameter_learns(case):
 def test_a_warm_start_tells_what_it_did(caplog):
     with caplog.at_level(logging.INFO, "diet_fairseq"):
         warm(Case("diet_rel", family="bert"), stock_roberta().state_dict())
-    assert "starts from another model, of which" in caplog.text
+    assert "warm start: " in caplog.text
     assert "encoder.sentence_encoder.layers.*.self_attn.positions.weight" in caplog.text
-    assert "not taken: encoder.sentence_encoder.embed_positions.weight" in caplog.text
+    assert "not loaded: encoder.sentence_encoder.embed_positions.weight" in caplog.text
 
 
 def test_a_warm_start_between_our_own_encoders_keeps_the_positions():
@@ -227,7 +227,7 @@ def check_meaning(name: str) -> None:
 def test_positions_of_another_meaning_are_not_taken_and_the_log_says_why(name, caplog):
     with caplog.at_level(logging.WARNING, "diet_fairseq"):
         check_meaning(name)
-    why = f"positions are not taken, as they mean something else: they have {UNLIKE[name][2]}"
+    why = f"because they were trained with other options ({UNLIKE[name][2]})"
     assert why in caplog.text
 
 
@@ -282,7 +282,7 @@ def test_a_checkpoint_of_the_same_options_is_taken_as_it_is(case, caplog):
     model = tiny.model_of(case)
     with caplog.at_level(logging.INFO, "diet_fairseq"):
         loaded = warm_from(model, case).state_dict()
-    assert "not taken" not in caplog.text
+    assert "not loaded" not in caplog.text
     for name, value in model.state_dict().items():
         assert torch.equal(loaded[name], value), name
 
@@ -291,7 +291,7 @@ def test_the_log_names_other_positions_at_the_input(caplog):
     before, now = (Case("diet_rel").but(position_input=i) for i in ("sinusoidal", "none"))
     with caplog.at_level(logging.WARNING, "diet_fairseq"):
         warm_from(tiny.model_of(before), now)
-    assert "the checkpoint has --position-input sinusoidal, this model none" in caplog.text
+    assert "the checkpoint has --position-input sinusoidal, but this model has none" in caplog.text
 
 
 SCALED = [

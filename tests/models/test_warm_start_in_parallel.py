@@ -39,7 +39,9 @@ def losses(done):
 
 def report(done):
     """The log's lines about the start."""
-    lines = re.findall(r"(?:starts from another|positions are not taken|tables of).*", done.text)
+    lines = re.findall(
+        r"(?:warm start|position parameters are not|position tables|offset tables).*", done.text
+    )
     return sorted(set(lines))
 
 

@@ -40,7 +40,7 @@ class OneCount(AdamW):
 
     steps = 0
 
-    def _updates_of(self, parameter):
+    def _count_updates(self, parameter):
         return self.steps
 
     def step(self, closure=None):

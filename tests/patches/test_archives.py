@@ -70,7 +70,7 @@ def test_an_unsafe_archive_is_refused_before_anything_is_written(folder, members
     path = archive(folder / "own" / "model.tar.gz", *members)
     before, content = files(folder), path.read_bytes()
     text = refusal(path)
-    assert text.startswith(f"{path} can't be unpacked as the archive of a model (")
+    assert text.startswith(f"{path} can't be unpacked as a model archive (")
     assert text.endswith("): give one from a source that you trust, or a folder")
     assert "\x1b" not in text
     assert files(folder) == before
@@ -94,7 +94,7 @@ def test_an_archive_larger_than_the_disk_is_refused(folder, monkeypatch):
     usage = shutil.disk_usage(folder)._replace(free=5)
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
     path = archive(folder / "own" / "model.tar.gz", member("top/a", text=b"123456"))
-    assert "(it needs 6 bytes, and " in refusal(path)
+    assert "(it needs 6 bytes, but " in refusal(path)
 
 
 @pytest.mark.parametrize("first", [[], [member("top", FOLDER)]])

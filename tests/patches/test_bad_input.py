@@ -26,7 +26,7 @@ SMALL = [*TINY[2:], "--max-update", "1", "--no-save"]
         (
             [*ARCH, "--position-scheme", "t5"],
             "error: --position-scheme t5 contradicts --arch transformer_diet_rel_tiny, whose "
-            "scheme is diet_rel: leave it out, or take --arch transformer_t5_tiny",
+            "scheme is diet_rel: leave it out, or use --arch transformer_t5_tiny",
         ),
         (
             [*ARCH, "--encoder-learned-pos"],
@@ -37,7 +37,7 @@ SMALL = [*TINY[2:], "--max-update", "1", "--no-save"]
         (
             [*ARCH, "--position-rank", "8"],
             "error: --position-rank 8 is not an option of the position scheme diet_rel: leave it "
-            "out, or take one of diet_abs, diet_abs_lin",
+            "out, or use one of diet_abs, diet_abs_lin",
         ),
         (
             ["--arch", "transformer_linformer_tiny"],
@@ -59,7 +59,7 @@ SMALL = [*TINY[2:], "--max-update", "1", "--no-save"]
         (
             ["--arch", "transformer_cope_tiny", "--attention-backend", "sdpa"],
             "error: --attention-backend sdpa can't compute the position scheme cope, which has "
-            "content_score: take auto, reference",
+            "content_score: use auto, reference",
         ),
         (
             [*ARCH, "--segment-scheme", "per-head"],

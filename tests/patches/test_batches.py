@@ -95,7 +95,7 @@ def test_an_epoch_of_other_batches_resumes_at_the_same_share_of_it(caplog):
     next_numbers(iterator.next_epoch_itr(), 6)
     with caplog.at_level(logging.WARNING, "diet_fairseq"):
         assert len(rest_of(iterator.state_dict(), 30, 1)) == 15
-    assert "the epoch has 30 batches, and had 12 when the checkpoint was saved" in caplog.text
+    assert "the epoch has 30 batches, but had 12 when the checkpoint was saved" in caplog.text
     assert len(rest_of(iterator.state_dict(), 2, 1)) == 1
 
 

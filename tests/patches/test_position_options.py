@@ -70,16 +70,16 @@ def test_a_description_of_an_earlier_version_has_no_differences():
 
 def test_missing_sinusoidal_positions_are_a_difference():
     [warning] = warnings(Case("diet_rel").but(position_input="sinusoidal"), Case("diet_rel"))
-    assert "it has input sinusoidal instead of none; parameters that fit compute" in warning
+    assert "(input sinusoidal instead of none): its parameters fit" in warning
 
 
 WARNINGS = {
-    "--restore-file": "{} was trained with other positions than this model's: it has max distance "
-    "128 instead of 64; parameters that fit compute something else, so give the options that it "
-    "was trained with",
-    "--finetune-from-model": "the checkpoint's positions are not taken, as they mean something "
-    "else: they have max distance 128 instead of 64; to go on with them, give the options that "
-    "they were trained with",
+    "--restore-file": "{} was trained with other position options (max distance 128 instead of "
+    "64): its parameters fit this model, but the model computes something else; give the options "
+    "that it was trained with",
+    "--finetune-from-model": "the checkpoint's position parameters are not loaded, because they "
+    "were trained with other options (max distance 128 instead of 64): to load them, give these "
+    "options",
 }
 
 

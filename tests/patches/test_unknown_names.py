@@ -38,7 +38,7 @@ def test_an_unknown_architecture_is_named(build):
     with pytest.raises(UserError) as error:
         build()
     assert str(error.value) == (
-        "the architecture mine is unknown: give by --user-dir the package that registers it"
+        "the architecture mine is unknown: give --user-dir, the package that registers it"
     )
 
 
@@ -46,7 +46,7 @@ def test_an_unknown_task_is_named():
     with pytest.raises(UserError) as error:
         tasks.setup_task(SimpleNamespace(_name="mine"), from_checkpoint=True)
     assert str(error.value) == (
-        "the task mine is unknown: give by --user-dir the package that registers it"
+        "the task mine is unknown: give --user-dir, the package that registers it"
     )
 
 
@@ -72,6 +72,6 @@ def test_a_model_of_a_user_s_package_loads_when_user_dir_is_given(data, tmp_path
     ]:
         done = run(command, *words, plugin=False, first=import_plugin)
         assert done.status == 1
-        assert done.last.endswith("is unknown: give by --user-dir the package that registers it")
+        assert done.last.endswith("is unknown: give --user-dir, the package that registers it")
         done = run(command, *words, *user_dir, plugin=False, first=import_plugin)
         assert done.status == 0, done.err

@@ -35,7 +35,7 @@ def test_a_default_of_a_scheme_is_no_default_of_the_table():
 )
 def test_options_of_one_name_that_differ_are_refused(change, monkeypatch):
     monkeypatch.setattr(SCHEMES["shaw"], "options", (replace(CLIP, **change),))
-    with pytest.raises(TypeError, match=r"'position_clip' .* else may declare it differently"):
+    with pytest.raises(TypeError, match=r"'position_clip' .* must not differ from another option"):
         config.position_options()
 
 

@@ -41,13 +41,13 @@ def having(option: str) -> str:
 
 def no_option(scheme: str, flag: str, option: str) -> str:
     return (
-        f"{flag} is not an option of the position scheme {scheme}: leave it out, or take one of "
+        f"{flag} is not an option of the position scheme {scheme}: leave it out, or use one of "
         f"{having(option)}"
     )
 
 
 def no_effect(option: str, need: str) -> str:
-    return f"--position-{option} has no effect without {need}: leave it out, or add that"
+    return f"--position-{option} has no effect without {need}: leave it out, or add {need}"
 
 
 def round_about(flag: str) -> str:
@@ -63,25 +63,25 @@ def at_the_input(flag: str, arch: str) -> str:
 
 def no_projection(scheme: str, flag: str) -> str:
     return (
-        f"{flag} is not an option of the position scheme {scheme}: leave it out, or take one of "
+        f"{flag} is not an option of the position scheme {scheme}: leave it out, or use one of "
         "linformer, diet_abs_lin"
     )
 
 
 def no_segments_of_mixtures(scheme: str) -> str:
     return (
-        f"--segment-scheme per-head can't be combined with the position scheme {scheme}: each of "
-        "its compressed keys is a mixture of tokens of all segments; take input or none"
+        f"--segment-scheme per-head can't be combined with the position scheme {scheme}: its "
+        "compressed keys mix tokens of all segments; use input or none"
     )
 
 
 #: the scheme and flags -> what is said
 REFUSED = {
     "t5 --position-scheme linformer": "--position-scheme linformer contradicts --arch "
-    "transformer_t5_tiny, whose scheme is t5: leave it out, or take --arch roberta_linformer or "
+    "transformer_t5_tiny, whose scheme is t5: leave it out, or use --arch roberta_linformer or "
     "bert_linformer",
     "none --position-scheme t5": "--position-scheme t5 contradicts --arch transformer_none_tiny, "
-    "whose scheme is none: leave it out, or take --arch transformer_t5_tiny",
+    "whose scheme is none: leave it out, or use --arch transformer_t5_tiny",
     "diet_abs --position-rank 0": "--position-rank must be at least 1, but is 0",
     "diet_rel --position-clip 0": "--position-clip must be at least 1, but is 0",
     "shaw --position-clip -3": "--position-clip must be at least 1, but is -3",
@@ -120,7 +120,7 @@ REFUSED = {
     "effect with --no-cross-attention: leave one of them out",
     "none --position-input learned": no_option("none", "--position-input learned", "input"),
     "shaw --position-values --attention-backend sdpa": "--attention-backend sdpa can't compute the "
-    "position scheme shaw, which has value_rows: take auto, reference",
+    "position scheme shaw, which has value_rows: use auto, reference",
     "t5 --segment-scheme per-head": "--segment-scheme per-head: a translation model has no "
     "segments: leave it out",
     "t5 --segment-scheme input": "--segment-scheme input: a translation model has no segments: "
@@ -144,16 +144,16 @@ REFUSED = {
 
 REFUSED_BY_ENCODERS = {
     "roberta_t5_tiny --segment-scheme input": "--segment-scheme input: a RoBERTa has no segments: "
-    "leave it out, or take --arch bert_...",
+    "leave it out, or use --arch bert_...",
     "bert_t5_tiny --segment-scheme none --num-segments 3": "--num-segments 3 has no effect without "
-    "--segment-scheme: leave it out, or add that",
+    "--segment-scheme: leave it out, or add --segment-scheme",
     "bert_t5_tiny --num-segments 0": "--num-segments must be at least 1, but is 0",
     "bert_linformer_tiny --segment-scheme per-head": no_segments_of_mixtures("linformer"),
     "bert_diet_abs_lin_tiny --segment-scheme per-head": no_segments_of_mixtures("diet_abs_lin"),
     "roberta_linformer_tiny --projection-length 0": "--projection-length must be at least 1, but "
     "is 0",
     "roberta_diet_abs_lin_tiny --projection-length 17": "--projection-length must be at most "
-    "--max-positions (16), but is 17",
+    "--max-positions (16), but is 17: lower it",
     "bert_diet_abs_lin_tiny --position-rank 0": "--position-rank must be at least 1, but is 0",
     "roberta_linformer_tiny --position-rank 3": no_option("linformer", "--position-rank 3", "rank"),
     "roberta_linformer_tiny --position-sharing none": no_option(
@@ -162,14 +162,14 @@ REFUSED_BY_ENCODERS = {
     "roberta_diet_abs_lin_tiny --position-cross-attention": no_option(
         "diet_abs_lin", "--position-cross-attention", "cross_attention"
     ),
-    "roberta_diet_abs_tiny --position-cross-attention": "--position-cross-attention: an encoder "
-    "has no cross-attention: leave it out",
+    "roberta_diet_abs_tiny --position-cross-attention": "--position-cross-attention needs "
+    "cross-attention, which an encoder lacks: leave it out",
     "bert_t5_tiny --embedding-size -1": "--embedding-size must be at least 0, but is -1",
     "bert_learned_tiny --position-sharing head": no_option(
         "learned", "--position-sharing head", "sharing"
     ),
     "roberta_t5 --position-scheme shaw": "--position-scheme shaw contradicts --arch roberta_t5, "
-    "whose scheme is t5: leave it out, or take --arch roberta_shaw",
+    "whose scheme is t5: leave it out, or use --arch roberta_shaw",
 }
 
 
@@ -200,8 +200,8 @@ def test_a_decoder_refuses_schemes_that_read_later_tokens(scheme):
     with pytest.raises(UserError) as refused:
         tiny.ARCH_MODEL_REGISTRY[args.arch].build_model(args, tiny.Task())
     assert str(refused.value) == (
-        f"--position-scheme {scheme} compresses all keys, later ones too, so no decoder can have "
-        "it: take an encoder, or another scheme"
+        f"--position-scheme {scheme} compresses all keys, future keys included, so a decoder can't "
+        "have it: use an encoder, or another scheme"
     )
 
 

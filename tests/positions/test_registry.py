@@ -64,7 +64,7 @@ def test_a_registered_scheme_has_options_and_architectures_of_all_sizes():
     assert model.encoder.positions.decay == 0.25
     check_scheme(Slope)
     refused = "--position-decay 0.5 is not an option of the position scheme t5: leave it out, or "
-    with pytest.raises(UserError, match=re.escape(f"{refused}take one of slope")):
+    with pytest.raises(UserError, match=re.escape(f"{refused}use one of slope")):
         PositionConfig.from_args(Namespace(position_scheme="t5", position_decay=0.5))
 
 
@@ -90,7 +90,7 @@ def test_options_that_contradict_others_are_refused_at_registration(option):
     class Contradicting(PositionScheme):
         options = (option,)
 
-    with pytest.raises(TypeError, match=f"{option.name!r} of a scheme must begin with position_"):
+    with pytest.raises(TypeError, match=f"scheme option {option.name!r} must begin with position_"):
         register_position_scheme("other")(Contradicting)
     assert "other" not in SCHEMES
     assert "transformer_other" not in ARCH_MODEL_REGISTRY
@@ -242,7 +242,7 @@ def test_a_backend_that_differs_is_caught(monkeypatch):
         return BACKENDS["reference"].compute(replace(call, scores=()))
 
     monkeypatch.setitem(BACKENDS, "sdpa", replace(BACKENDS["sdpa"], compute=forgetful))
-    with pytest.raises(AssertionError, match=r"^backends: DietRel fails: sdpa: outputs lie "):
+    with pytest.raises(AssertionError, match=r"^backends: DietRel fails: sdpa: outputs differ "):
         check_scheme(DietRel)
 
 

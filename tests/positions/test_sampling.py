@@ -225,7 +225,7 @@ def test_a_sentence_longer_than_the_length_is_refused():
         tiny.logits(model)
     assert str(refused.value) == (
         "a sentence of 9 tokens is longer than --position-sampling-length 8: shorten it, or raise "
-        "the length"
+        "this option"
     )
     tiny.logits(model.eval())
 
@@ -240,7 +240,7 @@ def test_a_relative_scheme_may_draw_from_more_than_its_limit():
 def test_fire_reads_no_more_pairs_than_a_batch_has(monkeypatch):
     numbers_read = []
     monkeypatch.setattr(
-        Fire, "of_distances", lambda self, x: numbers_read.append(x.numel()) or x.unsqueeze(-1)
+        Fire, "score_distances", lambda self, x: numbers_read.append(x.numel()) or x.unsqueeze(-1)
     )
     layout = layouts(torch.zeros(3, 4, dtype=torch.bool), "randomised", length=1024)
     limit = Limit(1024, "--max-positions")

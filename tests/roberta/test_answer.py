@@ -93,7 +93,7 @@ def test_every_twentieth_context_is_held_out(script):
     train, held_out = script("answer").split_contexts(questions)
     assert [question["context"] for question in held_out] == ["19", "19", "39", "39"]
     assert len(train) == 76
-    with pytest.raises(UserError, match="has one context alone"):
+    with pytest.raises(UserError, match="but has one: give more"):
         script("answer").split_contexts(questions[:2])
 
 
@@ -155,5 +155,7 @@ def test_only_regular_files_of_bounded_size_are_read(script, tmp_path, monkeypat
     with pytest.raises(UserError, match=r"is not valid JSON .*recursion limit"):
         read(path)
     monkeypatch.setattr(script("squad_files"), "LARGEST", 1 << 16)
-    with pytest.raises(UserError, match=r"squad\.json\.gz is too large: it may have 65,536 bytes"):
+    with pytest.raises(
+        UserError, match=r"squad\.json\.gz is too large: it must have at most 65,536 bytes"
+    ):
         read(path)

@@ -77,8 +77,8 @@ REFUSED = {
         "--task masked_lm, or --criterion masked_lm"
     ),
     ("--criterion", "masked_lm"): (
-        "electra_... is pretrained by --criterion electra: take that, or an --arch bert_... or "
-        "roberta_... for the criterion you gave"
+        "--arch electra_... needs --criterion electra: give it, or use --arch bert_... or "
+        "roberta_... with this criterion"
     ),
 }
 

@@ -177,7 +177,7 @@ def test_a_run_killed_in_the_second_epoch_ends_as_if_uninterrupted(data, tmp_pat
     values = logged(uninterrupted)
     updates = int(values["train_num_updates"])
     assert {"train_mlm_loss", "train_nsp_loss", "train_nsp_accuracy"} <= values.keys()
-    assert uninterrupted.text.count("of them in their order") >= 3  # valid, train, train
+    assert uninterrupted.text.count("of them in the original order") >= 3  # valid, train, train
     kill = partial(kill_on_call, "fairseq.trainer:Trainer.train_step", updates - 1)
     assert run("train", *options, tmp_path / "killed", first=kill).status == -9
     assert logged(run("train", *options, tmp_path / "killed")) == values

@@ -55,9 +55,7 @@ def test_bytes_that_are_not_utf8_are_named_with_their_line(tmp_path):
     path = tmp_path / "latin1.de"
     path.write_bytes("schön\n".encode() * 41 + "schön\n".encode("latin1"))
     message = refused(read_lines(path), "latin1.de, line 42: byte 4 (0xf6) is not UTF-8")
-    assert message.endswith(
-        ": convert the file, or leave the line out, with its translation if it has one"
-    )
+    assert message.endswith(": convert the file, or remove the line (and its translation)")
 
 
 def test_a_truncated_gzip_is_named(tmp_path):

@@ -63,7 +63,9 @@ def test_the_signature_names_a_test_set_of_sacrebleu():
 
 
 def test_translations_of_another_number_of_lines_are_refused():
-    with pytest.raises(UserError, match="39 translations of 40 references"):
+    with pytest.raises(
+        UserError, match="one translation for each of 40 references, but there are 39"
+    ):
         score(REFERENCES[1:], REFERENCES)
 
 

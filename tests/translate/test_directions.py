@@ -115,8 +115,8 @@ def test_a_multilingual_checkpoint_has_fairseq_s_languages(translator):
 @pytest.mark.parametrize(
     ("pair", "text"),
     [
-        ((None, "de"), "does not say its languages: give --source-lang, one of de, en, fr"),
-        (("en", None), "does not say its languages: give --target-lang, one of de, en, fr"),
+        ((None, "de"), "does not name its languages: give --source-lang, one of de, en, fr"),
+        (("en", None), "does not name its languages: give --target-lang, one of de, en, fr"),
         (("nl", "de"), ": --source-lang must be one of the model's languages, de, en, fr, but is"
          " nl"),
         (("en", "nl"), ": --target-lang must be a language that the model translates en to, de, fr,"
@@ -170,7 +170,7 @@ def test_a_dictionary_of_another_model_is_named(m2m100, tmp_path):
     words = len(lines) + 7  # four marks and three tags
     assert str(error.value) == (
         f"{tmp_path / 'dict.txt'}, with the tags of 3 languages, has {words - 1} tokens, but "
-        f"{m2m100.checkpoint} has {words}: give by --data the folder of the dictionary that the "
+        f"{m2m100.checkpoint} has {words}: give --data, the folder of the dictionary that the "
         "model was trained with"
     )
 
@@ -203,8 +203,8 @@ def test_models_of_several_directions_must_share_their_parameters(tmp_path):
     with pytest.raises(UserError) as error:
         Translator(model.checkpoint, **options(model, ("de", "en")))
     assert str(error.value) == (
-        f"{model.checkpoint} has an encoder or a decoder for each language: only models of "
-        "--share-encoders --share-decoders can be read"
+        f"{model.checkpoint} has an encoder or a decoder for each language, but must have been "
+        "trained with --share-encoders --share-decoders: use fairseq-generate"
     )
 
 
@@ -251,7 +251,7 @@ def test_marks_that_are_not_known_are_refused_by_name(task, option):
     with pytest.raises(UserError) as error:
         read_task(TASK | task)
     assert str(error.value) == (
-        f"the checkpoint was trained with {option}, whose marks of languages are not known here: "
+        f"the checkpoint was trained with {option}, whose language tokens are not supported here: "
         "translate with fairseq-generate"
     )
 
@@ -281,7 +281,7 @@ def test_an_architecture_of_an_old_checkpoint_needs_its_user_dir(indictrans2):
     with pytest.raises(UserError) as error:
         Translator(indictrans2.folder)
     assert str(error.value) == (
-        "the architecture transformer_of_nobody is unknown: give by --user-dir the package that "
+        "the architecture transformer_of_nobody is unknown: give --user-dir, the package that "
         "registers it"
     )
 

@@ -72,7 +72,7 @@ def test_an_ensemble_of_two_vocabularies_is_refused(folder, second):
         Translator([folder, second])
     assert str(error.value) == (
         f"an ensemble's models must have one vocabulary, but {folder / 'dict.en.txt'} and "
-        f"{second / 'dict.en.txt'} differ: take models of the same data"
+        f"{second / 'dict.en.txt'} differ: use models of the same data"
     )
 
 
@@ -93,7 +93,7 @@ def test_an_ensemble_that_prepares_text_differently_is_refused(folder, second, n
         load_engine(models)
     assert str(error.value) == (
         f"an ensemble's models must prepare text alike, but {folder} has {name} {values[0]} and "
-        f"{second} {values[1]}: take models of the same data"
+        f"{second} {values[1]}: use models of the same data"
     )
 
 

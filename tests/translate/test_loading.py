@@ -28,7 +28,7 @@ def test_an_unknown_architecture_needs_its_user_dir(tmp_path, capsys):
     with pytest.raises(UserError) as error:
         main(words)
     assert str(error.value) == (
-        "the architecture architecture_of_a_user is unknown: give by --user-dir the package that "
+        "the architecture architecture_of_a_user is unknown: give --user-dir, the package that "
         "registers it"
     )
     assert main([*words, "--user-dir", str(package)]) == 0

@@ -74,7 +74,7 @@ def test_missing_files_and_languages_are_named(checkpoint):
         f"{checkpoint} has no model.json beside it: give --data, the folder of fairseq-preprocess"
     )
     assert refusal(checkpoint, ModelOptions(folder)).startswith(
-        f"there is no dictionary {folder / 'dict.en.txt'}: give by --data the folder"
+        f"there is no dictionary {folder / 'dict.en.txt'}: give --data, the folder"
     )
     assert refusal(checkpoint, ModelOptions(folder / "data", target_lang="a/b")) == (
         "--target-lang must be a language's code such as en, but is a/b"
@@ -84,14 +84,15 @@ def test_missing_files_and_languages_are_named(checkpoint):
     )
     save(checkpoint, {"_name": "translation"})
     assert (
-        refusal(checkpoint, data) == f"{checkpoint} does not say its languages: give --source-lang"
+        refusal(checkpoint, data) == f"{checkpoint} does not name its languages: give --source-lang"
     )
 
 
 def test_a_model_for_transformers_is_refused(tmp_path):
     description = ModelDescription("transformers", "en", "de", tmp_path)
     with pytest.raises(
-        UserError, match=r"is a model for transformers: .* `diet-fairseq export ctr"
+        UserError,
+        match=r"is a model for transformers, which can.t be used here: load it with transformers",
     ):
         load_engine([description])
 

@@ -80,7 +80,9 @@ def test_the_target_may_have_a_subword_model_of_its_own(tmp_path):
     shared = json.loads((tmp_path / "model.json").read_text())["subwords"] | {"target_model": "no"}
     missing = GIVEN | {"engine": "ctranslate2", "subwords": shared}
     del missing["checkpoint"], missing["data"]
-    assert "subwords.target_model names FOLDER/no, which is not" in refusal(tmp_path, missing)
+    assert "subwords.target_model names FOLDER/no, which does not exist" in refusal(
+        tmp_path, missing
+    )
 
 
 def test_an_exported_model_has_fewer_keys_and_others_are_ignored(folder):
@@ -151,7 +153,11 @@ def test_wrong_directions_are_named_with_their_rule(folder, value, text):
         ("checkpoint", "a/../../b", "checkpoint must name a file within the folder, but is"),
         ("checkpoint", None, "checkpoint must name a file of the folder; make or fetch the folder"),
         ("checkpoint", "a\0b", "checkpoint must name a file of the folder, but is"),
-        ("checkpoint", "nosuch.pt", "checkpoint names FOLDER/nosuch.pt, which is not there: train"),
+        (
+            "checkpoint",
+            "nosuch.pt",
+            "checkpoint names FOLDER/nosuch.pt, which does not exist: train",
+        ),
         ("checkpoint", "a" * 256, "checkpoint names FOLDER/aaaaaa"),
         ("checkpoint", "a/" * 5000, "checkpoint names FOLDER/a/a"),
         ("data", 7, "data must be a valid string, but is 7"),
@@ -182,7 +188,10 @@ def test_a_wrong_value_is_named_with_its_rule(folder, key, value, text):
         ("[" * 100_000, "is not valid JSON ("),
         ('{"beam": ' + "9" * 5000 + "}", "is not valid JSON (number out of range"),
         ("[]", "is not a JSON object: make or fetch the folder again"),
-        (" " * (1 << 20) + "{}", "is too large: it has 1,048,578 bytes, and may have 1,048,576;"),
+        (
+            " " * (1 << 20) + "{}",
+            "is too large: it must have at most 1,048,576 bytes, but has 1,048,578;",
+        ),
     ],
 )
 def test_other_content_is_refused(folder, content, text):

@@ -70,11 +70,11 @@ def test_a_tokenizer_of_bleu_that_is_not_there_is_refused(experiment):
         ),
         ({"length": 64}, "config: length 90 of RTE must be at most 64, the model's positions"),
         ({"gpus": 3}, "config.batch must be a multiple of gpus, 3, but is 8"),
-        ({"questions": {"train": "squad.json"}}, "config.questions: stride 128 must be below 23"),
+        ({"questions": {"train": "squad.json"}}, "config.questions.stride must be below 23"),
         ({"wikitext": ["text/e.txt"]}, "config.wikitext must name files of text or valid, but has"),
         (
             {"tuning": {"batch": 8, "per_step": 3, "length": 90}},
-            "config.tuning.per_step must divide batch, 8, but is 3: take a divisor",
+            "config.tuning.per_step must divide batch, 8, but is 3: use a divisor",
         ),
         (
             {"models": {"pretraining": "bert_t5"}},

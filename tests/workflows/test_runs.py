@@ -162,7 +162,7 @@ def test_ctrl_c_says_how_to_go_on(prepared):
     os.killpg(process.pid, signal.SIGINT)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert output.splitlines()[-1] == "stopped; the same command goes on"
+    assert output.splitlines()[-1] == "stopped; run the same command to continue"
 
 
 def test_the_reason_of_a_failure_is_the_last_line(prepared):

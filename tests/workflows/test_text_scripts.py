@@ -217,8 +217,8 @@ def test_the_report_has_shares_and_warns_from_a_fifth_on():
     assert "warning" not in clean.report(counts)
     counts.update(ratio=1, kept=-1)
     assert clean.report(counts).splitlines()[-1] == (
-        "warning: 20% of the pairs are dropped, most as 'ratio': raise max_ratio, or check that "
-        "line n of one file translates line n of the other"
+        "warning: 20% of the pairs are dropped, most by the rule 'ratio': raise max_ratio, or "
+        "check that line n of one file translates line n of the other"
     )
 
 

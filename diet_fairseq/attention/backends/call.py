@@ -80,7 +80,7 @@ class CallShape:
     def keys(self) -> int:
         """The number of keys: all tokens, or the k compressed keys of ``diet_abs_lin``.
 
-        (``linformer`` adds no score and is not among the schemes here.)
+        (``linformer`` adds no score and is not among these schemes.)
         """
         compressed = (scheme.shape.keys.positions for scheme in self.schemes if scheme.compressed)
         return next(compressed, self.layout.key_positions.size(1))
@@ -115,8 +115,8 @@ class Backend:
         compute: an `AttentionCall` -> (B, H, Tq, d_h), and the weights before dropout
             (B, H, Tq, Tk) if it has them
         serves: the kinds of terms that it can compute, of `positions.base.KINDS`
-        native_score: the type of score that ``compute`` is given as it is; all others are summed
-            into one `Dense` before
+        native_score: the type of score that ``compute`` receives unchanged; other scores are first
+            summed into one `Dense`
     """
 
     compute: Callable[[AttentionCall], tuple[Tensor, Tensor | None]]

@@ -4,7 +4,7 @@ import torch
 
 from ...positions.base import KINDS
 from ...positions.scores import Factors, Offsets
-from ..context import kinds_of
+from ..context import term_kinds
 from .call import Backend, CallShape, has_triton, kernels_fit
 from .comparison import is_trusted
 from .cudnn import cudnn, cudnn_fits
@@ -32,20 +32,20 @@ def find_backend(setting: str | Backend) -> Backend:
 
 
 def select_backend(setting: str | Backend, call: CallShape) -> str | Backend:
-    """The backend for a call: the setting, or "auto"'s if that can't compute the call.
+    """The backend for a call: the setting, or the choice of "auto" if it can't compute the call.
 
     Args:
         setting: ``--attention-backend``, or a backend that is not in the table
         call: its shape
     """
-    if setting != "auto" and kinds_of(call.schemes) <= find_backend(setting).serves:
+    if setting != "auto" and term_kinds(call.schemes) <= find_backend(setting).serves:
         return setting
     return quickest(call)
 
 
 def candidates(call: CallShape) -> list[str]:
     """Backends that can compute the call, without duplicates."""
-    kinds = kinds_of(call.schemes)
+    kinds = term_kinds(call.schemes)
     has_line = (
         kinds <= {"offsets", "transform"}
         and "offsets" in kinds
@@ -77,10 +77,10 @@ def candidates(call: CallShape) -> list[str]:
 
 
 def quickest(call: CallShape) -> str:
-    """The key of `BACKENDS` that "auto" takes, by figures of CPUs, an H100 and an H200.
+    """The key of `BACKENDS` that "auto" chooses, by timings on CPUs, an H100 and an H200.
 
-    The figures stand in docs/performance.md. On a GPU "offsets" is chosen only if its results are
-    the reference's (`is_trusted`).
+    docs/performance.md has the timings. On a GPU "offsets" is chosen only if its results
+    equal the reference's (`is_trusted`).
     """
     names = candidates(call)
     if names == ["reference"]:
@@ -117,7 +117,7 @@ def on_a_cpu(call: CallShape, names: list[str]) -> str:
     enough = 2048 if inference else 1024
     if "factors" in names and min(call.queries, call.keys) >= enough:
         return "factors"
-    if inference or kinds_of(call.schemes) <= {"transform"}:  # nothing is added to the score
+    if inference or term_kinds(call.schemes) <= {"transform"}:  # nothing is added to the score
         enough = 128 if inference or call.dtype is not torch.bfloat16 else 512
         return "sdpa" if call.keys >= enough else "reference"
     return "reference"

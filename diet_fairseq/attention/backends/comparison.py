@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from ...positions.base import KINDS
-from ..context import scores_of, transformed
+from ..context import scores_of, transform_queries_and_keys
 from .call import AttentionCall, Backend, CallShape
 from .offsets import has_far_tiles, is_even, is_recorded
 from .reference import reference
@@ -102,7 +102,7 @@ def compute_results(backend: Backend, call_shape: CallShape) -> list[Tensor]:
     q, k, v = draw(call_shape.queries), draw(call_shape.keys), draw(call_shape.keys)
     inputs = [x.requires_grad_(call_shape.training) for x in (q, k, v)]
     scores = scores_of(schemes, layout, backend.native_score)
-    q_k = transformed(schemes, q, k, layout)
+    q_k = transform_queries_and_keys(schemes, q, k, layout)
     out, _ = backend(AttentionCall(*q_k, v, scores, schemes, layout, call_shape.dropout))
     if not call_shape.training:
         return [out]

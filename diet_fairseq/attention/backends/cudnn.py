@@ -31,7 +31,7 @@ MIN_PROGRAMS = 1024
 def cudnn(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
     """The backend "cudnn": `CudnnAttention`, or `sdpa` for calls that it can't compute.
 
-    No GPU has run it, so "auto" never takes it.
+    It has not been run on a GPU, so "auto" never chooses it.
     """
     call = call.at_temperature()
     score, (_, heads, queries, width) = dense_sum(call.scores, call.layout), call.q.shape
@@ -82,7 +82,7 @@ class CudnnAttention(torch.autograd.Function):
         grads = attend_backward(gradient, q, k, v, score, out, norm, ctx.rest)
         if not ctx.needs_input_grad[3]:
             return *grads, None
-        return *grads, gradient_of_score(gradient, q, k, v, score, out, norm)
+        return *grads, compute_score_gradient(gradient, q, k, v, score, out, norm)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, score: Tensor) -> tuple[Any, ...]:
@@ -110,7 +110,7 @@ def warps(width: int) -> int:
     return 4 if width <= 64 else 8
 
 
-def gradient_of_score(
+def compute_score_gradient(
     gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, score: Tensor, out: Tensor, norm: Tensor
 ) -> Tensor:
     """The gradient of the score, (1, H, T, T) in its type, summed over the sentences.

@@ -497,7 +497,7 @@ def kernels() -> ModuleType:
     except ImportError as error:
         raise UserError(
             f"--attention-backend offsets needs Triton 3.3 or newer ({error}): pip install "
-            "'triton>=3.3', or take auto"
+            "'triton>=3.3', or use auto"
         ) from error
     return offset_kernels
 

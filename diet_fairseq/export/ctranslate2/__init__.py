@@ -1,6 +1,6 @@
 """``export ctranslate2``: export of translation models to CTranslate2.
 
-CTranslate2 has T5's score of offset and head, as which `positions` writes our schemes.
+CTranslate2 has T5's score of offset and head; `positions` writes our schemes in this form.
 `specification` assigns all parameters.
 """
 
@@ -43,7 +43,7 @@ def run(args: Namespace) -> None:
         if args.quantization == "float32" and not largest <= TOLERANCE:
             raise UserError(
                 f"CTranslate2 does not reproduce {args.checkpoint}: outputs differ by "
-                f"{largest:.1g}; nothing was written; please report this, with --arch and options"
+                f"{largest:.1g}; nothing was written; please report the model's --arch and options"
             )
     print(
         f"wrote {args.out}: log-probabilities of random sentences differ by at most {largest:.1g}"
@@ -51,11 +51,11 @@ def run(args: Namespace) -> None:
 
 
 def check_version(version: str) -> None:
-    """Refuse a CTranslate2 that would compute something else without an error."""
+    """Refuse a version of CTranslate2 that would silently compute something else."""
     if tuple(int(number) for number in re.findall(r"\d+", version)[:3]) < MIN_VERSION:
         raise UserError(
-            f"CTranslate2 must be 4.8.3 or newer, but is {version}, which can use the first "
-            "layer's table of positions in all layers: pip install 'ctranslate2>=4.8.3', here and "
+            f"CTranslate2 must be 4.8.3 or newer, but is {version}, which may use the first "
+            "layer's position table in every layer: pip install 'ctranslate2>=4.8.3' here and "
             "where the model is used"
         )
 

@@ -23,7 +23,7 @@ from ...transformer.stack import Stack
 
 def unsupported(feature: str, reason: str) -> UserError:
     return UserError(
-        f"CTranslate2 can't hold {feature}: {reason}; "
+        f"CTranslate2 can't represent {feature}: {reason}; "
         "export it to Hugging Face: diet-fairseq export hf"
     )
 
@@ -34,7 +34,7 @@ class Positions:
     Attributes:
         schemes: the scheme of every layer; None for fairseq's own attention, or without positions
         temperature: divisor of the logits, by which weights of queries and tables are divided
-        shaw, bias, rope: the form that holds them; none: a table at the input
+        shaw, bias, rope: whether this form holds the positions; none of them: a table at the input
     """
 
     def __init__(self, stack: Any) -> None:
@@ -55,26 +55,28 @@ class Positions:
             if scheme is not None:
                 self._check(scheme, at_input)
         if config is not None and config.position_cross_attention:
-            raise unsupported("positions in cross-attention", "its cross-attention has none")
+            raise unsupported(
+                "positions in cross-attention", "its cross-attention has no positions"
+            )
 
     def _check(self, scheme: PositionScheme, at_input: bool) -> None:
         is_rope = type(scheme) is Rope
         if not is_rope and not isinstance(scheme, Shaw) and scheme.kinds != {"offsets"}:
             raise unsupported(
                 f"the position scheme {self.stack.stack_config.positions.position_scheme}",
-                "it has scores of offsets, Shaw's tables and RoPE alone",
+                "it has only scores of offsets, Shaw's tables and RoPE",
             )
         if is_rope and scheme.scaling == "yarn":
-            raise unsupported("--position-rope-scaling yarn", "it has RoPE's linear scaling alone")
+            raise unsupported("--position-rope-scaling yarn", "it has only RoPE's linear scaling")
         if at_input:
             raise unsupported(
-                "positions at the input beside those in attention",
-                "those in attention switch the input's off",
+                "positions both at the input and in attention",
+                "its positions in attention disable its positions at the input",
             )
         if isinstance(scheme, Shaw) and len(scheme.keys) > 1:
             raise unsupported(
-                "a table of Shaw's for every head",
-                "its heads share one, as with --position-sharing head",
+                "a Shaw table for each head",
+                "its heads share one table (--position-sharing head)",
             )
 
     @property
@@ -113,7 +115,7 @@ class Positions:
         return heads[:, torch.cat([rotated, unrotated])].flatten(0, 1)
 
     def write(self, spec: Any) -> None:
-        """Write them to the specification of the encoder or decoder."""
+        """Write the positions to the specification of the encoder or decoder."""
         if not self.shaw and not self.bias and not self.rope:
             spec.position_encodings.encodings = input_table(self.stack)
         causal = hasattr(self.stack, "output_projection")

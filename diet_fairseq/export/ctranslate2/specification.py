@@ -32,22 +32,26 @@ def build_specification(model: Any) -> Any:
     """The specification of an encoder-decoder.
 
     Raises:
-        UserError: CTranslate2 can't hold the model
+        UserError: CTranslate2 can't represent the model
     """
     if not hasattr(model, "decoder"):
-        raise unsupported("an encoder's heads", "it is exported for translation alone")
+        raise unsupported("a model without a decoder", "only translation models are exported to it")
     if model.decoder.output_projection is None:
-        raise unsupported("--adaptive-softmax-cutoff", "its output is one matrix")
+        raise unsupported("--adaptive-softmax-cutoff", "its output layer is one matrix")
     source, target = model.encoder.dictionary, model.decoder.dictionary
     if any(len(words.indices) < len(words.symbols) for words in (source, target)):
-        raise unsupported("a dictionary with #fairseq:overwrite", "a name has one index")
+        raise unsupported(
+            "a dictionary with #fairseq:overwrite", "each of its tokens has one index"
+        )
     # the export and its quantization change parameters in place
     model = copy.deepcopy(model).requires_grad_(False).float()
     encoder, decoder = write_stack(model.encoder), write_stack(model.decoder)
     names = [name for name, _ in model.named_parameters() if not PARAMETERS.fullmatch(name)]
     if names:
         others = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
-        raise unsupported(f"the parameter {min(names)}{others}", "none of its layers has it")
+        raise unsupported(
+            f"the parameter {min(names)}{others}", "none of its layers has this parameter"
+        )
     converter.set_linear(decoder.projection, model.decoder.output_projection)
     spec = transformer_spec.TransformerSpec(encoder, decoder)
     spec.register_source_vocabulary(source.symbols)
@@ -63,7 +67,7 @@ def write_stack(stack: Any) -> Any:
     positions = Positions(stack)
     attention, activation = stack.layers[0].self_attn, stack.cfg.activation_fn
     if activation not in ACTIVATIONS:
-        raise unsupported(f"--activation-fn {activation}", f"it knows {', '.join(ACTIVATIONS)}")
+        raise unsupported(f"--activation-fn {activation}", f"it has {', '.join(ACTIVATIONS)}")
     options = {
         "num_layers": len(stack.layers),
         "num_heads": attention.num_heads,

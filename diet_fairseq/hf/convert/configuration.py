@@ -118,8 +118,8 @@ def stock_positions(*stacks: Any) -> Namespace:
     schemes = [kinds[type(stack.embed_positions)] for stack in stacks]
     if len(set(schemes)) > 1:
         raise UserError(
-            f"the model's positions are {' and '.join(schemes)}, which its form in transformers "
-            "lacks: keep it in fairseq"
+            f"the encoder and the decoder have different positions ({' and '.join(schemes)}), "
+            "which the transformers model lacks: keep the model in fairseq"
         )
     return Namespace(position_scheme=schemes[0])
 

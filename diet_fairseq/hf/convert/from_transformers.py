@@ -65,10 +65,10 @@ def run(args: Namespace) -> None:
     with atomic_folder(args.out) as out:
         missing_names, unused_names = write(args.folder, out, config, args.out)
     if missing_names:
-        print(f"not in the folder, so as they are initially: {', '.join(missing_names)}")
+        print(f"newly initialised, because the folder lacks them: {', '.join(missing_names)}")
     if unused_names:
-        print(f"left out: {', '.join(unused_names)}")
-    print(f"{args.out / MODEL}: for fairseq, with --user-dir diet_fairseq and the data {args.out}")
+        print(f"not imported: {', '.join(unused_names)}")
+    print(f"wrote {args.out / MODEL}: use it with --user-dir diet_fairseq and the data {args.out}")
 
 
 def model_type(folder: Path) -> str:
@@ -197,7 +197,7 @@ def write_dictionaries(
         try:
             dictionary = Dictionary.load(str(file))
         except Exception as error:
-            raise UserError(f"{file} is no dictionary ({reason(error)}): give another") from error
+            raise UserError(f"{file} is not a dictionary ({reason(error)}): replace it") from error
         if not config.is_encoder_decoder and size == len(dictionary) + 1:
             dictionary.add_symbol("<mask>")  # by the task, so that the file stays as it is
             symbols = []

@@ -133,10 +133,10 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> None:
     else:
         write_encoder_text(family, folder, out)
     if new := [name for name in missing_names if name in tensors]:
-        print(f"not in the folder, so as transformers starts them: {', '.join(new)}")
+        print(f"initialised by transformers, because the folder lacks them: {', '.join(new)}")
     if unused_names:
         print(f"left out: {', '.join(unused_names)}")
-    print(f"{data / MODEL}: for fairseq, with --user-dir diet_fairseq and the data {data}")
+    print(f"wrote {data / MODEL}: use it with --user-dir diet_fairseq and the data {data}")
     (out / ORIGINAL).mkdir()
     copy_files(folder, out / ORIGINAL)
     arch = options.pop("arch")
@@ -239,8 +239,8 @@ def load_parameters(model: nn.Module, state: dict[str, Tensor], folder: Path) ->
     names = {name for name in model.state_dict() if not name.endswith("version")}
     if differing := sorted(names ^ state.keys()):
         raise UserError(
-            f"{folder} has a model that fairseq's lacks an option for: {differing[0]} is in one of "
-            "them alone; it can't be imported"
+            f"{folder} can't be imported: only one of fairseq's model and the folder's model has "
+            f"the parameter {differing[0]}"
         )
     with as_user_error(
         lambda error: f"{folder}'s files don't belong together ({reason(error)}): {ADVICE}"
@@ -275,7 +275,7 @@ def write_model_json(
             values |= read.model_dump(exclude_none=True)
     if unsupported := {n: v for n, v in values.items() if v != NEUTRAL.get(n, v)}:
         text = ", ".join(f"{name} {value}" for name, value in unsupported.items())
-        print(f"generation's {text} has no counterpart here and is left out")
+        print(f"not imported, because search here has no such option: {text}")
     longest = values.get("max_new_tokens") or values.get("max_length", 1) - 1  # without the start
     ModelDescription(
         "fairseq", args.source_lang, args.target_lang, out, out / MODEL, out,

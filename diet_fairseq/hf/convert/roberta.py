@@ -77,7 +77,7 @@ def gpt2_numbers(merges: list[str]) -> dict[str, int]:
     for merge in merges:
         parts = merge.split(" ")
         if len(parts) != 2 or not all(parts) or set(parts) & {*SPECIAL, MASK}:
-            raise UserError(f"the merge {merge!r} is not of two pieces: {ADVICE}")
+            raise UserError(f"the merge {merge!r} does not have two pieces: {ADVICE}")
         pieces.append("".join(parts))
     return {piece: number for number, piece in enumerate([*pieces, END])}
 
