@@ -172,7 +172,7 @@ def test_a_discriminator_of_electra_starts_one_with_other_positions(tmp_path, ca
     take_back(folder, tmp_path / "out")
     printed = capsys.readouterr().out
     assert "left out: discriminator_predictions.dense.bias, " in printed
-    assert "so as transformers starts them: generator_lm_head.bias, " in printed
+    assert "because the folder lacks them: generator_lm_head.bias, " in printed
     known = loaded(tmp_path / "out" / "model.pt", tmp_path / "out").model
     reference = transformers.AutoModel.from_pretrained(folder).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
