@@ -18,7 +18,7 @@ close = torch.testing.assert_close
 #: Which positions are at the input makes no difference, and BERT has all that RoBERTa has.
 PATHS = [
     (case, backend)
-    for case in tiny.NO_BACKEND
+    for case in tiny.share_of(__name__, tiny.NO_BACKEND)
     if case.family != "roberta" or case.kind.compressed
     if not (case.kind.in_attention and case.option("position_input") != "none")
     for backend in tiny.fast_paths(case)

@@ -8,6 +8,7 @@ import torch
 from benchmarks import parameters
 
 
+@pytest.mark.slow
 def test_diet_s_table_6_comes_out_to_the_last_parameter(shared_data):
     tables = shared_data.parent / "paper_tables.json"
     if not tables.is_file():

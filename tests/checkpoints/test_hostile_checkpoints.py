@@ -13,7 +13,7 @@ from tests.support.commands import TINY
 
 NOW = (*TINY, "--max-update", "3", "--disable-validation")
 GENERATE = ("--cpu", "--beam", "2", "--max-len-b", "5", "--num-workers", "0")
-SECONDS = 15  # of each test; all but the first 15 are left out if they aren't done by then
+SECONDS = 5  # of each test; all but the first 10 are left out if they aren't done by then
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -54,7 +54,7 @@ def test_a_mutated_checkpoint_works_or_ends_the_command(mutation, stock, data, t
     end = time.monotonic() + SECONDS
     original, faults, refused = stock.read_bytes(), [], 0
     for number in range(100):
-        if number >= 15 and time.monotonic() > end:
+        if number >= 10 and time.monotonic() > end:
             break
         draw = random.Random(f"{mutation.__name__} {number}")
         path, folder = tmp_path / f"{number}.pt", tmp_path / "run"

@@ -172,7 +172,7 @@ def output_of(mode, *words):
     return done.returncode, done.stderr
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "words",
     [

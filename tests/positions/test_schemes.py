@@ -292,34 +292,6 @@ def test_diet_rel_has_one_scalar_per_offset_and_head_up_to_its_clip(clip):
 
 # --- TUPE ------------------------------------------------------------------------------------
 
-UNTIED = [c for c in tiny.CASES if c.option("position_untie_cls") in ("paper", "official")]
-
-
-@torch.no_grad()
-def check_untied(case: Case) -> None:
-    """Scores from [CLS] are one number per head, scores to it another, wherever it stands."""
-    tokens = padded(tiny.SOURCES, left_pad=True)
-    for attention in attentions(tiny.model_of(case)):
-        if attention.scheme is None:
-            continue
-        layout = attention.layout(tokens.eq(PAD))
-        score = attention.scheme.score(layout).dense(layout)
-        for sentence, real in zip(score, tokens.ne(PAD), strict=True):
-            inner = sentence[:, real][:, :, real]
-            first_row, first_column = inner[:, :1, :], inner[:, 1:, :1]
-            close(first_row, inner[:, :1, :1].expand_as(first_row))
-            close(first_column, inner[:, 1:2, :1].expand_as(first_column))
-            if len(inner[0]) > 2:
-                rest = inner[:, 1:, 1:].flatten(1)
-                assert float(rest.std(dim=1).min()) > tiny.VISIBLE
-                assert tiny.difference(inner[:, 0, 0], inner[:, 1, 0]) > tiny.VISIBLE
-
-
-@tiny.each(UNTIED)
-def test_tupe_s_untied_cls_has_one_score_per_head_for_each_direction(case):
-    check_untied(case)
-
-
 #: of n = 16 positions, 2 heads, width d = 16: docs/schemes.md states these costs
 SIZE_OF = [
     ("tupe_a", {"untie_cls": "paper"}, 17 * 16 + 2 * 16**2 + 4 * 16),
@@ -390,9 +362,6 @@ MUTANTS: mutants.Table = [
     (check_contract, mutants.a_promise_of_factors, "t5"),
     (check_too_long, mutants.no_length_is_refused, "diet_abs"),
     (check_rank, mutants.factors_of_another_rank, "diet_abs"),
-    (check_untied, mutants.a_column_that_is_not_reset, "tupe_a-untie_cls=official"),
-    (check_untied, mutants.a_row_that_is_not_reset, "tupe_r-untie_cls=paper"),
-    (check_untied, mutants.a_reset_of_the_first_slot, "tupe_a-untie_cls=paper"),
 ]
 
 

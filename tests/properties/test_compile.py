@@ -8,9 +8,13 @@ import torch
 from tests.support import tiny
 from tests.support.tiny import Case
 
+#: a scheme of each kind: the compiler meets what is done with a score, not how it is learned
 CASES = [
-    *tiny.first_of_each_scheme(tiny.ENCODERS),
-    *(case for case in tiny.first_of_each_scheme(tiny.TRANSLATION) if case.scheme == "diet_abs"),
+    *{
+        (case.kind.kinds, case.kind.compressed): case
+        for case in reversed(tiny.first_of_each_scheme(tiny.ENCODERS))
+    }.values(),
+    Case("diet_abs"),
 ]
 
 
@@ -46,7 +50,7 @@ def test_a_compiled_model_and_its_gradients_are_the_same(case: Case):
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("c++") is None, reason="Inductor needs a C++ compiler")
-@pytest.mark.parametrize("scheme", ["none", "t5", "rope"])
+@pytest.mark.parametrize("scheme", ["t5", "rope"])  # a table, complex numbers
 def test_inductor_computes_what_the_model_computes(scheme):
     model, source = tiny.fresh(Case(scheme, family="roberta")), tiny.sentences(9, 9)
     with torch.no_grad():

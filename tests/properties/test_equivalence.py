@@ -276,6 +276,9 @@ MUTANTS: mutants.Table = [
     (check_equation, mutants.factors_of_another_scale, "tupe_a"),
     (check_equation, mutants.queries_turned_backwards, "rope"),
     (check_equation, mutants.a_free_matrix_the_wrong_way_round, "tupe_free"),
+    (check_equation, mutants.a_column_that_is_not_reset, "tupe_a-untie_cls=official"),
+    (check_equation, mutants.a_row_that_is_not_reset, "tupe_r-untie_cls=paper"),
+    (check_equation, mutants.a_reset_of_the_first_slot, "tupe_a-untie_cls=paper"),
 ]
 
 

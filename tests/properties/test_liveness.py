@@ -1,5 +1,6 @@
 """The order of words matters in every layer, and every parameter of a scheme learns."""
 
+from collections.abc import Callable
 from functools import cache
 
 import pytest
@@ -19,20 +20,24 @@ def loaded(case: Case) -> torch.nn.Module:
     return tiny.copy_of(tiny.model_of(case), case)
 
 
-def each(cases: list[Case]) -> pytest.MarkDecorator:
+def each(cases: list[Case]) -> Callable[[tiny.Test], tiny.Test]:
     """Cases as they are built, and one of each scheme after a load: `test_state` has any model that
     is loaded give the numbers of the one that was saved."""
-    pairs = [(case, tiny.model_of) for case in cases]
-    pairs += [(case, loaded) for case in tiny.first_of_each_scheme(cases)]
-    parameters = [
-        pytest.param(
-            *(case, make),
-            id=f"{case}-after_a_load" if make is loaded else str(case),
-            marks=tiny.run_of(case, cases),
-        )
-        for case, make in pairs
-    ]
-    return pytest.mark.parametrize(("case", "make"), parameters)
+
+    def decorate(test: tiny.Test) -> tiny.Test:
+        pairs = [(case, tiny.model_of) for case in tiny.share_of(test.__name__, cases)]
+        pairs += [(case, loaded) for case in tiny.first_of_each_scheme(cases)]
+        parameters = [
+            pytest.param(
+                *(case, make),
+                id=f"{case}-after_a_load" if make is loaded else str(case),
+                marks=tiny.run_of(case, cases),
+            )
+            for case, make in pairs
+        ]
+        return pytest.mark.parametrize(("case", "make"), parameters)(test)
+
+    return decorate
 
 
 @torch.no_grad()

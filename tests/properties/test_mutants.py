@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import mutants
+from tests.support import mutants, tiny
 
 TESTS = Path(__file__).parents[1]
 SUITE = [
@@ -31,6 +31,24 @@ def test_every_mutant_is_caught_by_something():
         if inspect.isfunction(f) and f.__module__.startswith(mutants.__name__) and _takes_a_patch(f)
     }
     assert defined == {mutant for module in SUITE for _, mutant, _ in module.MUTANTS}
+
+
+def test_the_properties_together_meet_every_case():
+    """Each takes its share."""
+    marks = (
+        mark
+        for module in SUITE
+        for test in vars(module).values()
+        for mark in getattr(test, "pytestmark", [])
+    )
+    met = {
+        argument
+        for mark in marks
+        if mark.name == "parametrize" and mark.args[0] in ("case", ("case", "make"))
+        for parameter in mark.args[1]
+        for argument in getattr(parameter, "values", [parameter])
+    }
+    assert met.issuperset(tiny.CASES)
 
 
 def _takes_a_patch(function) -> bool:

@@ -21,11 +21,12 @@ def test_the_grid_is_what_the_config_lists(experiment):
     task = {"train": "train.tsv", "dev": {"own": "dev.tsv"}, "text": ["sentence1"]}
     (experiment.folder / "own.yaml").write_text(yaml.safe_dump(task | {"label": "index"}))
     tasks = {"mine": {"data": "RTE", "task": "own.yaml"}}
-    experiment.configure(questions={}, tuning=tuning, tasks=tasks)
+    experiment.configure(questions={}, tuning=tuning, tasks=tasks, pretraining_seeds=[1, 2])
     output = experiment.planned("-p")
     counts = dict(line.split() for line in output.split("\n") if len(line.split()) == 2)
-    assert counts["finetune"] == "4"
-    assert counts["pretrain"] == counts["export"] == counts["table"] == "1"
+    assert counts["finetune"] == "8"
+    assert counts["pretrain"] == counts["export"] == "2"
+    assert counts["table"] == "1"
     assert " train --task own.yaml --data RTE --model" in output
 
 

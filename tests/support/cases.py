@@ -204,14 +204,37 @@ def of_scheme(*names: str) -> list[Case]:
     return [case for case in CASES if case.scheme in names]
 
 
+#: options that mean the same in every scheme
+COMMON = {"attention_backend", "position_input", "position_sharing", "segment_scheme"}
+#: a test has one in so many of the cases whose options are all of `COMMON`
+PART = 4
 #: a test of more cases than this leaves all but one of each scheme to the slow run
 MANY = 30
 
+Test = Callable[..., None]
 
-def each(cases: list[Case]) -> pytest.MarkDecorator:
-    few = len(cases) <= MANY
-    parameters = [pytest.param(case, marks=[] if few else run_of(case, cases)) for case in cases]
-    return pytest.mark.parametrize("case", parameters, ids=str)
+
+def each(cases: list[Case]) -> Callable[[Test], Test]:
+    """Parametrize a test over the cases: over all if they are few, else over its share."""
+
+    def decorate(test: Test) -> Test:
+        parameters: list[Any] = cases
+        if len(cases) > MANY:
+            share = share_of(test.__name__, cases)
+            parameters = [pytest.param(case, marks=run_of(case, cases)) for case in share]
+        return pytest.mark.parametrize("case", parameters, ids=str)(test)
+
+    return decorate
+
+
+def share_of(test: str, cases: list[Case]) -> list[Case]:
+    """Every scheme in every kind of model, with its own options, and some with common ones.
+
+    The tests deal the latter among themselves, so that together they meet every case.
+    """
+    common = [case for case in CASES if case.options and COMMON.issuperset(dict(case.options))]
+    dealt = {case for n, case in enumerate(common) if (n + len(test)) % PART}
+    return [case for case in cases if case not in dealt]
 
 
 def run_of(case: Case, cases: list[Case]) -> list[pytest.MarkDecorator]:

@@ -27,6 +27,7 @@ from tests.support.cases import (  # noqa: F401, since tests have them from here
     SCHEMES,
     TRANSLATION,
     Case,
+    Test,
     arguments,
     complete,
     each,
@@ -36,6 +37,7 @@ from tests.support.cases import (  # noqa: F401, since tests have them from here
     of_scheme,
     options_of,
     run_of,
+    share_of,
 )
 
 Model = Any  # fairseq's modules, whose attributes no type tells

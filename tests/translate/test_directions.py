@@ -22,8 +22,7 @@ from tests.support import commands, published
 from tests.support.texts import sentences, write
 
 TEXTS = sentences(4, seed=5)
-LAYOUTS = [published.m2m100]
-LAYOUTS += commands.slow([published.nllb, published.mbart, published.multilingual])
+LAYOUTS = [published.m2m100, published.nllb, published.mbart, published.multilingual]
 
 
 @pytest.fixture(scope="module", params=LAYOUTS, ids=lambda layout: layout.__name__)
@@ -75,6 +74,7 @@ def generate(model, pair, folder):
     return scores, decoded
 
 
+@pytest.mark.slow
 def test_both_engines_translate_as_fairseq_generate_does(model, tmp_path):
     first = model.pairs[0]
     translator = Translator(model.checkpoint, **options(model, first))

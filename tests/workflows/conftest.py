@@ -97,9 +97,13 @@ class Experiment:
         )  # fmt: skip
 
     def plan(self, *words: object) -> tuple[int, str]:
-        """Status and output of a dry run, in a fork of a process that has imported Snakemake."""
+        """Status and output of a dry run."""
+        return self.in_a_fork("-n", *words)
+
+    def in_a_fork(self, *words: object) -> tuple[int, str]:
+        """Status and output of what runs no job, in a fork of a process with Snakemake imported."""
         done = commands.run(
-            "snakemake.cli:main", *self.words("-n", *words),
+            "snakemake.cli:main", *self.words(*words),
             plugin=False, first=partial(begin_in, self.folder, self.environment),
         )  # fmt: skip
         return done.status, done.text
@@ -148,7 +152,11 @@ class Experiment:
         """Kill Snakemake with its jobs, and unlock the folder as the documentation says."""
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-        self.made("--unlock")
+        self.unlock()
+
+    def unlock(self) -> None:
+        status, output = self.in_a_fork("--unlock")
+        assert status == 0, output
 
     def kill_in(self, rule: str) -> None:
         """Kill a job of this rule that has run for a second."""

@@ -123,8 +123,8 @@ def assert_a_changed_rate_trains_anew(experiment, fresh, rule, **rate):
     assert_same(new / "checkpoint_last.pt", fresh.path(CHECKPOINT))
 
 
-def test_a_changed_rate_in_mid_run_equals_a_fresh_run(prepared, finished, tmp_path):
-    shutil.copytree(finished.folder / "text", tmp_path / "fresh" / "text")
+def test_a_changed_rate_in_mid_run_equals_a_fresh_run(prepared, tmp_path):
+    shutil.copytree(prepared.folder, tmp_path / "fresh", copy_function=shutil.copy2)
     fresh = type(prepared)(tmp_path / "fresh")
     assert_a_changed_rate_trains_anew(prepared, fresh, "train", learning_rate=0.01)
 
@@ -143,11 +143,10 @@ def test_more_updates_continue_a_run_and_end_as_one_training(prepared, tmp_path)
     assert_same(ours / "checkpoint_last.pt", theirs / "checkpoint_last.pt")
 
 
-@pytest.mark.parametrize("subwords", ["sentencepiece", "subword_nmt"])
-def test_bleu_of_the_validation_set_chooses_and_stops(experiment, subwords):
+def test_bleu_of_the_validation_set_chooses_and_stops(experiment):
     rate = {"learning_rate": 1e-9}  # nothing becomes better
     experiment.configure(
-        subwords=subwords, validation="bleu", patience=1, updates=150, average=1, **rate
+        subwords="subword_nmt", validation="bleu", patience=1, updates=150, average=1, **rate
     )
     output = experiment.made("--until", "train")
     assert re.search(r"BLEU 0(\.\d+)?, held-out loss", output)
@@ -178,7 +177,7 @@ def test_the_reason_of_a_failure_is_the_last_line(prepared):
 def test_an_orphan_and_its_successor_never_train_in_one_folder(prepared):
     process = prepared.start_until("train", CHECKPOINT, updates=100_000)
     os.kill(process.pid, signal.SIGKILL)  # and not the training
-    prepared.made("--unlock")
+    prepared.unlock()
     status, output = prepared.run("--until", "train")
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
