@@ -218,7 +218,7 @@ WITH_GPUS = script("scripts/with_gpus.py") + "{resources.gpu} "
 
 def fairseq_train(plan):
     """The command that trains, with options of train.py; its output goes to the log."""
-    plan += " --fewer" * (config["gpus"] == "auto") + " --bar" * (len(RUNS) == 1)
+    plan += " --fewer" * (config["gpus"] == "auto")
     plan += f" --precision {config['precision']}"
     return (
         script("scripts/train.py") + f"{{params.folder:q}} --log {{log:q}} --gpus {{resources.gpu}} {plan}"
