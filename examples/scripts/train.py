@@ -170,9 +170,7 @@ class Progress:
             line := reserve_bar(os.ttyname(2), os.get_terminal_size(2).lines)
         ):
             position, self.lock = line
-            self.bar = tqdm(
-                total=updates, desc=name, unit="update", leave=False, position=position
-            )
+            self.bar = tqdm(total=updates, desc=name, unit="update", leave=False, position=position)
             self.text = str(self.bar)
 
     def read(self) -> bool:

@@ -39,6 +39,7 @@ EXPERIMENTS = {
         "schema": "rules/translation.schema.yaml",
         "inputs": {LABEL: "text/test.en"},
         "schemes": {LABEL: "diet_rel"},
+        "metrics": {LABEL: "cat {hypotheses}"},
     },
     EncoderExperiment: {
         "schema": "roberta/schema.yaml",
@@ -81,7 +82,7 @@ def places() -> list[tuple]:
 
 
 TASK = yaml.safe_load((EXAMPLES / "roberta" / "tasks.yaml").read_text())["RTE"]
-OPTIONS = {("options",), ("optimizer",), ("schemes", LABEL), ("models", LABEL)}
+OPTIONS = {("options",), ("optimizer",), ("schemes", LABEL), ("models", LABEL), ("metrics", LABEL)}
 
 
 def put(config: dict, path: tuple, text: str) -> dict:
@@ -104,7 +105,7 @@ def put(config: dict, path: tuple, text: str) -> dict:
         part[last] = f"http://{text}"
     elif last == "task":
         part[last] = f"{text}.yaml"
-    elif path[0] in ("schemes", "models") and path[-1] == LABEL:
+    elif path[0] in ("schemes", "models", "metrics") and path[-1] == LABEL:
         part[last] += f" {text}"
     else:
         part[last] = text
