@@ -61,7 +61,7 @@ def check_architecture(words: list[str]) -> None:
     names = [word.removeprefix("--arch=") for word in words if word.startswith("--arch=")]
     names += [value for option, value in pairwise(words) if option in ("--arch", "-a")]
     for name in names:
-        similar = get_close_matches(name, ARCH_MODEL_REGISTRY, n=1)
+        similar = get_close_matches(name, ARCH_MODEL_REGISTRY, n=1, cutoff=0.9)
         if name not in ARCH_MODEL_REGISTRY and has_our_architecture(similar):
             raise UserError(
                 f"--arch must be a registered architecture, but is {name}: did you mean "
