@@ -3,11 +3,14 @@
 import sys
 from argparse import ArgumentParser
 from collections.abc import Callable
+from difflib import get_close_matches
 from importlib.util import find_spec
+from itertools import pairwise
 from typing import Any
 
 from fairseq.models import ARCH_MODEL_REGISTRY
 
+from ..errors import UserError
 from ..models.adapters import PositionalDecoder
 from .beam_search import QuickBeamSearch
 from .patch import intercepts
@@ -19,24 +22,51 @@ HELP = {"-h", "--help"}
     "fairseq.options:parse_args_and_arch",
     compatibility="--bf16 means a TPU, and ends in an AttributeError where there is none",
     plugin="--help, which ends fairseq's first look at the command line, leaves out the options of "
-    "our architectures",
+    "our architectures, and a misspelled one is answered with the names of all",
 )
 def parse_options(
     parse_args_and_arch: Callable,
     parser: ArgumentParser,
     input_args: list[str] | None = None,
-    *args: Any,
-    **kwargs: Any,
+    parse_known: bool = False,
+    suppress_defaults: bool = False,
+    modify_parser: Callable[[ArgumentParser], None] | None = None,
 ) -> Any:
     words = sys.argv[1:] if input_args is None else input_args
-    if not HELP.isdisjoint(words) and has_our_architecture(words):
+    wants_help = not HELP.isdisjoint(words) and has_our_architecture(words)
+    if wants_help:
         input_args = [word for word in words if word not in HELP]
-        kwargs["modify_parser"] = print_complete_help
-    parsed = parse_args_and_arch(parser, input_args, *args, **kwargs)
+
+    def modify(parser: ArgumentParser) -> None:
+        """Called when a package of --user-dir has registered its architectures."""
+        check_architecture(words)
+        if modify_parser:
+            modify_parser(parser)
+        if wants_help:
+            print_complete_help(parser)
+
+    parsed = parse_args_and_arch(parser, input_args, parse_known, suppress_defaults, modify)
     options = parsed[0] if isinstance(parsed, tuple) else parsed
     if getattr(options, "tpu", False) and "--tpu" not in words:
         options.tpu = find_spec("torch_xla") is not None
     return parsed
+
+
+def check_architecture(words: list[str]) -> None:
+    """Check that a command line does not misspell an architecture of ours.
+
+    Raises:
+        UserError: the name is unknown, and the most similar one is ours
+    """
+    names = [word.removeprefix("--arch=") for word in words if word.startswith("--arch=")]
+    names += [value for option, value in pairwise(words) if option in ("--arch", "-a")]
+    for name in names:
+        similar = get_close_matches(name, ARCH_MODEL_REGISTRY, n=1, cutoff=0.9)
+        if name not in ARCH_MODEL_REGISTRY and has_our_architecture(similar):
+            raise UserError(
+                f"--arch must be a registered architecture, but is {name}: did you mean "
+                f"{similar[0]}? `diet-fairseq schemes` lists the schemes"
+            )
 
 
 def has_our_architecture(words: list[str]) -> bool:

@@ -82,6 +82,9 @@ PATTERN_RULES = {
     r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$": f"{WORDS_AND_SIGNS}, dots and +",
     r"^(?!pretraining$)[A-Za-z0-9][A-Za-z0-9_.+-]*$": f"{WORDS_AND_SIGNS}, dots and +, and must not be pretraining",
     r"^(?!questions$)[A-Za-z0-9][A-Za-z0-9_.+-]*$": f"{WORDS_AND_SIGNS}, dots and +, and must not be questions",
+    r"^(?!(folder|scheme|size|seeds|test|model|BLEU|chrF|parameters|minutes)$)[A-Za-z0-9][A-Za-z0-9_.+-]*$": f"{WORDS_AND_SIGNS},"
+    " dots and +, and must not be a column that the table has anyway",
+    r"[{]hypotheses[}]": "must have the word {hypotheses}, which stands for the translations",
     r"^[A-Za-z0-9]+$": "must have letters and digits only",
     r"^(?!-)[^{}]+$": "must be a path without braces, and no hyphen first",
     r"^https?://": "must begin with http:// or https://",
@@ -218,7 +221,7 @@ WITH_GPUS = script("scripts/with_gpus.py") + "{resources.gpu} "
 
 def fairseq_train(plan):
     """The command that trains, with options of train.py; its output goes to the log."""
-    plan += " --fewer" * (config["gpus"] == "auto") + " --bar" * (len(RUNS) == 1)
+    plan += " --fewer" * (config["gpus"] == "auto")
     plan += f" --precision {config['precision']}"
     return (
         script("scripts/train.py") + f"{{params.folder:q}} --log {{log:q}} --gpus {{resources.gpu}} {plan}"

@@ -5,6 +5,7 @@ wildcard_constraints:
     model="|".join(map(re.escape, MODELS)),
     test="|".join(map(re.escape, TESTS)),
     name="|".join(map(re.escape, config["inputs"])) or "(?!)",
+    metric="|".join(map(re.escape, METRICS)) or "(?!)",
     lang=f"{SOURCE}|{TARGET}",
     split="train|valid",
     place="|".join(map(re.escape, PLACES)),

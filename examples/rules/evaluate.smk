@@ -60,10 +60,31 @@ rule score:
         " 2>&1 | tee {log:q}"
 
 
+rule metric:
+    """A program of the config's `metrics`."""
+    input:
+        source=lambda w: FILES[f"test-{w.test}"][0],
+        translations=rules.generate.output,
+        reference=lambda w: FILES[f"test-{w.test}"][1],
+    output:
+        f"{FOLDER}/{{model}}/evaluation-{{test}}/metric-{{metric}}.json",
+    params:
+        command=lambda w: METRICS[w.metric],
+    resources:
+        gpu=min(1, GPUS),
+    threads: THREADS
+    log:
+        f"{FOLDER}/{{model}}/evaluation-{{test}}/metric-{{metric}}.log",
+    shell:
+        WITH_GPUS + script("scripts/metric.py")
+        + "{output:q} --files {input:q} -- {params.command} > {log:q} 2>&1"
+
+
 rule table:
     """Write the table: scores of all models, means and deviations over seeds, paired tests."""
     input:
         expand(f"{FOLDER}/{{model}}/evaluation-{{test}}/scores.json", model=MODELS, test=TESTS),
+        expand(f"{FOLDER}/{{model}}/evaluation-{{test}}/metric-{{metric}}.json", model=MODELS, test=TESTS, metric=METRICS),
     output:
         csv=f"{FOLDER}/results/results.csv",
         table=f"{FOLDER}/results/table.md",
@@ -76,11 +97,12 @@ rule table:
         baseline=config["baseline"] or "",
         pair=config["languages"],
         tokenizer=config["bleu_tokenizer"],
+        metrics=" ".join(["--metrics", *METRICS]) if METRICS else "",
     log:
         f"{FOLDER}/logs/table.log",
     shell:
         script("scripts/table.py")
-        + "{output:q} {params.tests} --models {params.models:q} --baseline={params.baseline:q}"
+        + "{output:q} {params.tests} {params.metrics} --models {params.models:q} --baseline={params.baseline:q}"
         " --pair {params.pair:q} --tokenizer {params.tokenizer:q} 2>&1 | tee {log:q}"
 
 

@@ -77,6 +77,7 @@ OPTIONS = quoted_words("config.options", config["options"])
 FIRST_CHECKPOINT = config["updates"] - (config["average"] - 1) * SAVE_INTERVAL
 if "--lr-scheduler" in config["options"] + " ".join(SCHEMES.values()):
     FIRST_CHECKPOINT = 0
+METRICS = {name: quoted_words(f"config.metrics.{name}", command) for name, command in config["metrics"].items()}
 SCHEME_OPTIONS = {
     label: quoted_words(f"config.schemes.{label}", scheme.partition(" ")[2]) for label, scheme in SCHEMES.items()
 }

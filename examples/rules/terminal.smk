@@ -12,6 +12,8 @@ REPETITIONS = ("CalledProcessError", "Exiting because a job execution failed", "
 SILENT_RULES = ("all", "data")
 #: Snakemake's messages that are shown
 SHOWN = ("Nothing to be done", "Unlock")
+#: on a terminal: erases the bars of trainings, which are soon drawn again below
+CLEAR = "\r\x1b[J" * sys.stderr.isatty()
 
 
 def is_shown(record):
@@ -40,7 +42,7 @@ class Steps(logging.Handler):
             self.done, self.total = record.done, record.total
         elif event == LogEvent.JOB_INFO and record.rule_name not in SILENT_RULES:
             name = " ".join([record.rule_name, *map(str, record.wildcards.values())])
-            print(f"[{self.done + 1} of {self.total}] {name}", file=sys.stderr, flush=True)
+            print(f"{CLEAR}[{self.done + 1} of {self.total}] {name}", file=sys.stderr, flush=True)
         elif event == LogEvent.JOB_ERROR:
             self.failed[record.rule_name] = list(record.log)
         elif str(record.msg).startswith("Terminating processes on user request"):
@@ -49,14 +51,14 @@ class Steps(logging.Handler):
     def end(self):
         """Print the last lines."""
         if self.is_stopped:
-            print("stopped; run the same command to continue", file=sys.stderr)
+            print(f"{CLEAR}stopped; run the same command to continue", file=sys.stderr)
             return
         for rule, logs in self.failed.items():
             for log in map(Path, logs):
                 lines = log.read_text(encoding="utf-8", errors="replace").split("\n") if log.exists() else []
                 reasons = [line for line in lines if line.startswith("error: ")] or [line for line in lines if line.strip()]
                 reason = reasons[-1] if reasons else "error: no output"
-                print(f"step {rule} failed, see {log}\n{reason}", file=sys.stderr)
+                print(f"{CLEAR}step {rule} failed, see {log}\n{reason}", file=sys.stderr)
 
 
 if workflow.is_main_process:

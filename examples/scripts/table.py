@@ -4,7 +4,7 @@ import json
 import os
 import re
 from argparse import ArgumentParser
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -19,7 +19,7 @@ from diet_fairseq.text.scores import Pair, paired_bootstrap
 COLUMNS = (
     "folder,scheme,size,seeds,test,BLEU,chrF,parameters,minutes,words/s,memory (GB),"
     "BLEU signature,chrF signature"
-)
+)  # and a column of each metric of the config
 #: columns of a training, which an ensemble lacks, and their form in the table
 OF_TRAINING = {
     "parameters": "{:,.0f}",
@@ -29,10 +29,16 @@ OF_TRAINING = {
 }
 
 
-def read_row(test: str, folder: str, description: dict[str, str]) -> dict[str, object]:
+def read_row(
+    test: str, folder: str, description: dict[str, str], metrics: Iterable[str] = ()
+) -> dict[str, object]:
     """The scores of a model on a test set; its parameters, and the measures of its training."""
-    scores = Path(folder, f"evaluation-{test}", "scores.json").read_text(encoding="utf-8")
-    row = {"folder": folder, "test": test, **description, **json.loads(scores)}
+    evaluation = Path(folder, f"evaluation-{test}")
+    scores = json.loads((evaluation / "scores.json").read_text(encoding="utf-8"))
+    row = {"folder": folder, "test": test, **description, **scores}
+    for metric in metrics:
+        text = (evaluation / f"metric-{metric}.json").read_text(encoding="utf-8")
+        row[metric] = json.loads(text)["score"]
     if (log := Path(folder, "train.log")).exists():  # an ensemble has none
         text = log.read_text(encoding="utf-8")
         parameters = re.findall(r"shared model params: ([\d,]+)", text)[-1]
@@ -60,9 +66,10 @@ def link_best(link: Path, folders: Iterable[str]) -> None:
     aside.replace(link)
 
 
-def spread(values: Series) -> str:
+def spread(values: Series, digits: int = 2) -> str:
     """The mean and, of several, their standard deviation."""
-    return f"{values.mean():.2f}" + (f" ± {values.std():.2f}" if len(values) > 1 else "")
+    deviation = f" ± {values.std():.{digits}f}" if len(values) > 1 else ""
+    return f"{values.mean():.{digits}f}{deviation}"
 
 
 def difference(ours: Series, theirs: Series) -> str:
@@ -94,10 +101,11 @@ def markdown(
     baseline: str,
     pair: Pair,
     tokenizer: str = "auto",
+    metrics: Sequence[str] = (),
 ) -> str:
     """The table of one test set; ensembles have rows of their own."""
     rows = table[table["test"] == test]
-    columns = ["model", "BLEU", "chrF", *OF_TRAINING, "seeds"]
+    columns = ["model", "BLEU", "chrF", *metrics, *OF_TRAINING, "seeds"]
     if baseline:
         columns += [f"BLEU against {baseline}, same seeds", "each seed (paired bootstrap)"]
     lines = [columns, ["---"] * len(columns)]
@@ -106,6 +114,7 @@ def markdown(
     for (scheme, size, together), group in groups.items():
         cells = [f"{scheme}, {size}" + ", ensemble" * together]
         cells += [spread(group["BLEU"]), spread(group["chrF"])]
+        cells += [spread(group[metric], digits=4) for metric in metrics]
         for column, form in OF_TRAINING.items():
             value = group[column].mean()
             cells.append("" if isna(value) else form.format(value))
@@ -124,18 +133,25 @@ def main() -> None:
     parser.add_argument("output", type=Path, help="Markdown to write")
     parser.add_argument("--models", type=json.loads, required=True, help="folder -> description")
     parser.add_argument("--test", nargs=2, action="append", metavar=("NAME", "REFERENCE"))
+    parser.add_argument("--metrics", nargs="+", default=[], help="other columns of scores")
     parser.add_argument("--baseline", default="", help="scheme to test the others against")
     parser.add_argument("--pair", nargs=2, default=("", ""), help="languages, such as en de")
     parser.add_argument("--tokenizer", default="auto", help="sacreBLEU's, for BLEU")
     args = parser.parse_args()
-    rows = [read_row(test, *model) for model in args.models.items() for test, _ in args.test]
-    table = DataFrame(rows, columns=COLUMNS.split(",")).astype({"parameters": "Int64"})
+    rows = [
+        read_row(test, folder, description, args.metrics)
+        for folder, description in args.models.items()
+        for test, _ in args.test
+    ]
+    table = DataFrame(rows, columns=[*COLUMNS.split(","), *args.metrics]).astype(
+        {"parameters": "Int64"}
+    )
     with atomic_file(args.results) as file:
         table.round({"minutes": 1, "words/s": 0, "memory (GB)": 2}).to_csv(
             file, index=False, lineterminator="\n"
         )
     texts = [
-        markdown(table, name, path, args.baseline, args.pair, args.tokenizer)
+        markdown(table, name, path, args.baseline, args.pair, args.tokenizer, args.metrics)
         for name, path in args.test
     ]
     args.output.write_text("\n".join(texts), encoding="utf-8")

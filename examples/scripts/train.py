@@ -14,11 +14,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from argparse import ArgumentParser
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
 from tqdm import tqdm
 from with_gpus import reserve_gpus
 
@@ -127,23 +130,48 @@ def peak_gigabytes(process: int) -> float:
     return int(peak[1]) / 2**20 if peak else 0.0
 
 
-class Progress:
-    """What the terminal shows of a training: a bar, or a line now and then.
+def say(text: str) -> None:
+    """Print a line; on a terminal it replaces the bars below, which are soon drawn again."""
+    print("\r\x1b[J" * sys.stderr.isatty() + text, file=sys.stderr, flush=True)
+
+
+def reserve_bar(terminal: str, lines: int) -> tuple[int, FileLock] | None:
+    """A line of a terminal that no other training draws its bar in, held by the lock.
 
     Args:
-        has_bar: whether the line may change in place, which a terminal of one training can do
+        terminal: its device, such as /dev/pts/0
+        lines: its height; if all are taken the result is None
     """
+    name = f"diet_fairseq-{os.getuid()}{terminal.replace('/', '-')}"
+    prefix = os.path.join(tempfile.gettempdir(), name)
+    tqdm.set_lock(FileLock(f"{prefix}.lock"))  # the trainings draw one after the other
+    for position in range(1, lines - 1):  # line 0 is for what other steps print
+        lock = FileLock(f"{prefix}-{position}.lock")
+        with suppress(Timeout):
+            lock.acquire(blocking=False)
+            return position, lock
+    return None
 
-    def __init__(self, name: str, log: Path, updates: int, has_bar: bool) -> None:
+
+class Progress:
+    """What is shown of a training: a bar on a terminal, elsewhere a line now and then."""
+
+    def __init__(self, name: str, log: Path, updates: int) -> None:
         self.name, self.log, self.updates = name, log, updates
         # What earlier starts have logged is past.
         self.offset = log.stat().st_size if log.exists() else 0
         self.first = self.update = 0
         self.values: dict[str, str] = {}
         self.gpu_gigabytes, self.peak = 0.0, 0.0  # a GPU's memory, and the most that was allocated
-        self.bar = tqdm(total=updates, desc=name, unit="update", leave=False) if has_bar else None
         self.start = time.monotonic()
         self.shown = -math.inf  # the first entry is shown at once
+        self.bar, self.text = None, ""
+        if sys.stderr.isatty() and (
+            line := reserve_bar(os.ttyname(2), os.get_terminal_size(2).lines)
+        ):
+            position, self.lock = line
+            self.bar = tqdm(total=updates, desc=name, unit="update", leave=False, position=position)
+            self.text = str(self.bar)
 
     def read(self) -> bool:
         """Read and show new entries of the log; whether there are any."""
@@ -183,10 +211,19 @@ class Progress:
         if self.bar is not None:
             self.bar.initial = self.bar.initial or self.first
             self.bar.n = self.update
-            self.bar.set_postfix(self.values)
+            self.bar.set_postfix(self.values, refresh=False)
+            self.text = str(self.bar)
         elif time.monotonic() - self.shown > PLAIN:
             self.shown = time.monotonic()
-            print(f"{self.name}: {self}", file=sys.stderr, flush=True)
+            say(f"{self.name}: {self}")
+
+    def draw(self) -> None:
+        """Draw the bar, which the output of another step may have moved."""
+        if self.bar is not None:
+            with tqdm.get_lock():
+                self.bar.display(f"{self.text}\x1b[K")
+                sys.stderr.write("\r")
+                sys.stderr.flush()
 
     def __str__(self) -> str:
         values = [f"{name} {value}" for name, value in sorted(self.values.items())]
@@ -223,7 +260,6 @@ def main() -> None:
     )  # fmt: skip
     parser.add_argument("--updates", type=int, required=True)
     parser.add_argument("--first-checkpoint", type=int, default=0, help="to average")
-    parser.add_argument("--bar", action="store_true", help="no other training runs beside")
     parser.add_argument("command", nargs="+")
     args = parser.parse_args()
 
@@ -252,18 +288,14 @@ def main() -> None:
     }
     write_plan(args.folder, plan)
     name = args.folder.name
-    print(
+    say(
         f"{name}: {plan['device']}, {plan['precision']}, {plan['batch']}, {args.updates:,} updates"
-        + (f" from the last checkpoint of {start}" if start else ""),
-        file=sys.stderr,
-        flush=True,
-    )
-    progress = Progress(
-        name, args.folder / "train.log", args.updates, args.bar and sys.stderr.isatty()
+        + (f" from the last checkpoint of {start}" if start else "")
     )
     is_resumed = (args.folder / "checkpoint_last.pt").exists()
     first = "resumes from its last checkpoint" if is_resumed else f"update 0 of {args.updates:,}"
-    print(f"{name}: {first}, log: {args.log}", file=sys.stderr, flush=True)
+    say(f"{name}: {first}, log: {args.log}")
+    progress = Progress(name, args.folder / "train.log", args.updates)
     begin, seconds = time.monotonic(), plan["seconds"]
     with open(args.log, "ab") as log:
         process = subprocess.Popen(
@@ -278,12 +310,13 @@ def main() -> None:
             if (progress.read() and progress.update) or process.poll() == 0:
                 plan["seconds"] = seconds + time.monotonic() - begin
                 write_plan(args.folder, plan)
+            progress.draw()
     except KeyboardInterrupt:  # which the command has got, too
         process.wait()
     progress.close()
     if process.returncode == 0:
         minutes = plan["seconds"] / 60
-        print(f"{name}: trained in {minutes:.1f} minutes, {progress}", file=sys.stderr)
+        say(f"{name}: trained in {minutes:.1f} minutes, {progress}")
     sys.exit(process.returncode if process.returncode >= 0 else 128 - process.returncode)
 
 

@@ -4,6 +4,7 @@ from argparse import ArgumentParser, Namespace
 
 import pytest
 
+from diet_fairseq.errors import UserError
 from diet_fairseq.patches import command_line
 from tests.support.commands import run
 
@@ -17,6 +18,26 @@ def test_help_has_the_model_s_options_for_our_architectures_alone(arch, is_whole
         assert (option in done.out) == is_whole
 
 
+def test_a_misspelled_architecture_of_ours_comes_with_a_suggestion():
+    done = run("train", "data", "--arch", "transformer_diet_rle_tiny")
+    assert done.status == 1
+    assert done.last == (
+        "error: --arch must be a registered architecture, but is transformer_diet_rle_tiny: did "
+        "you mean transformer_diet_rel_tiny? `diet-fairseq schemes` lists the schemes"
+    )
+
+
+@pytest.mark.parametrize("words", [["-a", "roberta_tupe"], ["--arch=bert_diet_rle"]])
+def test_every_spelling_of_the_option_is_checked(words):
+    with pytest.raises(UserError, match=r"did you mean (roberta_tupe_[ar]|bert_diet_rel)"):
+        command_line.check_architecture(words)
+
+
+@pytest.mark.parametrize("name", ["transformer_iwslt_de_em", "no_such_model", "transformer_rope"])
+def test_other_names_are_fairseq_s_to_judge(name):
+    command_line.check_architecture(["--arch", name])
+
+
 @pytest.mark.parametrize(
     ("words", "installed", "tpu"),
     [
@@ -27,7 +48,7 @@ def test_help_has_the_model_s_options_for_our_architectures_alone(arch, is_whole
     ],
 )
 def test_bf16_means_a_tpu_only_where_torch_xla_is_installed(words, installed, tpu, monkeypatch):
-    def parse(parser, input_args):
+    def parse(parser, input_args, *_):
         return Namespace(tpu=bool(words))
 
     spec = object() if installed else None

@@ -197,7 +197,7 @@ def finished(tmp_path_factory, shared_data):
     write_corpus(folder / "text", shared_data)
     experiment = Experiment(
         folder, seeds=[1, 2], ensemble=True, inputs={"same": "text/test.en"},
-        penalty="tensor2tensor", length_penalty=0.6,
+        penalty="tensor2tensor", length_penalty=0.6, metrics={"lines": "grep -c '' {hypotheses}"},
     )  # fmt: skip
     experiment.made()
     return experiment

@@ -39,6 +39,7 @@ EXPERIMENTS = {
         "schema": "rules/translation.schema.yaml",
         "inputs": {LABEL: "text/test.en"},
         "schemes": {LABEL: "diet_rel"},
+        "metrics": {LABEL: "cat {hypotheses}"},
     },
     EncoderExperiment: {
         "schema": "roberta/schema.yaml",
@@ -71,7 +72,7 @@ def places_of_text(schema: dict, rule: dict, path: tuple = ()) -> Iterator[tuple
         yield from places_of_text(schema, rule["additionalProperties"], (*path, LABEL))
 
 
-OPTIONS = {("options",), ("optimizer",), ("schemes", LABEL), ("models", LABEL)}
+OPTIONS = {("options",), ("optimizer",), ("schemes", LABEL), ("models", LABEL), ("metrics", LABEL)}
 
 
 def places() -> list[tuple]:
@@ -113,7 +114,7 @@ def put(config: dict, path: tuple, text: str) -> dict:
         part[last] = f"http://{text}"
     elif last == "task":
         part[last] = f"{text}.yaml"
-    elif path[0] in ("schemes", "models") and path[-1] == LABEL:
+    elif path[0] in ("schemes", "models", "metrics") and path[-1] == LABEL:
         part[last] += f" {text}"
     else:
         part[last] = text

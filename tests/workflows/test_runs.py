@@ -43,6 +43,8 @@ def test_everything_is_made_once(finished):
         "diet_rel, tiny", "diet_rel, tiny, ensemble"
     ]  # fmt: skip
     assert "BLEU: `nrefs:1|case:mixed|eff:no|tok:13a" in table
+    assert "| model | BLEU | chrF | lines |" in table
+    assert table.count("| 12.0000") == 2  # of the seeds, and of their ensemble
     assert len((out / "results" / "results.csv").read_text().splitlines()) == 4
     assert (out / "results" / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert "Nothing to be done" in finished.made()

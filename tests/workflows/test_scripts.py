@@ -1,13 +1,16 @@
 """The workflows' scripts: tables, imports."""
 
+import gzip
 import json
 import re
 import sys
 from runpy import run_path
 
+import pytest
 from pandas import DataFrame, Series, read_csv
 from pandas.testing import assert_frame_equal
 
+from diet_fairseq.errors import UserError
 from diet_fairseq.text.lines import read_lines
 from tests.support.texts import write
 from tests.workflows.conftest import EXAMPLES, script
@@ -78,12 +81,65 @@ def test_scores_become_a_csv_and_a_table(tmp_path, monkeypatch, capsys):
     output = tmp_path / "table.md"
     words = [tmp_path / "results.csv", output, "--test", "test", reference]
     words += ["--models", json.dumps(models), "--baseline", "shaw"]
+    for number, folder in enumerate(rows["folder"]):
+        path = tmp_path / folder / "evaluation-test" / "metric-comet.json"
+        path.write_text(json.dumps({"score": number / 8}))
+    rows["comet"] = rows.index / 8
+    words += ["--metrics", "comet"]
     monkeypatch.setattr("sys.argv", ["table.py", *map(str, words)])
     table.main()
-    assert output.read_text() == table.markdown(rows, "test", reference, "shaw", ("en", "de"))
+    assert output.read_text() == table.markdown(
+        rows, "test", reference, "shaw", ("en", "de"), metrics=["comet"]
+    )
+    lines = [line.split(" | ") for line in output.read_text().splitlines() if " | " in line]
+    assert [line[3] for line in (lines[0], *lines[2:])] == [
+        "comet", "0.0625 ± 0.0884", "0.2500", "0.4375 ± 0.0884", "0.6250"
+    ]  # fmt: skip
     assert (tmp_path / "best").resolve() == tmp_path / "shaw-1"  # of the lowest last loss
     csv = read_csv(tmp_path / "results.csv", dtype={"parameters": "Int64", "seeds": str})
     assert_frame_equal(csv, rows, check_dtype=False)
+
+
+def run_metric(folder, monkeypatch, *command):
+    """The score of a program's, from gzipped source text, translations and references."""
+    files = [folder / "my source.en.gz", folder / "translations.txt", folder / "reference.de"]
+    with gzip.open(files[0], "wt") as file:
+        file.write("a\nb\n")
+    for path, count in zip(files[1:], (3, 4), strict=True):
+        write(path, ["x"] * count)
+    words = [folder / "out.json", "--files", *files, "--", *command]
+    monkeypatch.setattr("sys.argv", ["metric.py", *map(str, words)])
+    script("scripts/metric").main()
+    return json.loads((folder / "out.json").read_text())["score"]
+
+
+def test_the_score_of_a_program_is_its_last_number(tmp_path, monkeypatch, capfd):
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import sys; sizes = [len(open(name).readlines()) for name in sys.argv[1:]]; "
+        "print('segment 1:', *sizes); print('score of', *sizes, 'is', -0.25, '.', end='\\n\\n')"
+    )
+    words = ("{reference}", "{source}", "{hypotheses}")
+    assert run_metric(tmp_path, monkeypatch, sys.executable, program, *words) == -0.25
+    assert capfd.readouterr().out.startswith("segment 1: 4 2 3\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["echo", "1\n", "no score"], "the last line of a metric's output must have a number, but"),
+        (["true"], "the last line of a metric's output must have a number, but is '': true"),
+        (["sh", "-c", "echo 1; exit 3"], "status 3 of sh -c 'echo 1; exit 3'"),
+        (
+            ["no-such-program"],
+            "the program no-such-program can't be run: No such file or directory",
+        ),
+    ],
+)
+def test_a_program_without_a_score_is_named(tmp_path, monkeypatch, command, message):
+    with pytest.raises(UserError, match=f"^{re.escape(message)}"):
+        run_metric(tmp_path, monkeypatch, *command)
+    assert not (tmp_path / "out.json").exists()
 
 
 def test_curves_show_bleu_where_a_training_measured_it(tmp_path, monkeypatch):
