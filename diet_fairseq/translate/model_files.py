@@ -165,7 +165,8 @@ def _describe_checkpoint(
             f"{checkpoint} has no {MODEL_JSON} beside it: give --data, the folder of "
             "fairseq-preprocess with its dictionaries, and --subwords, if there are any"
         )
-    from .loading import infer_languages, read_checkpoint, task_options  # which import fairseq
+    from ..checkpoints.configuration import task_options
+    from .loading import infer_languages, read_checkpoint  # which import fairseq
 
     state = read_checkpoint(checkpoint)
     marked = read_task(task_options(state))
