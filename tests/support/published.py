@@ -26,7 +26,7 @@ from omegaconf import OmegaConf
 from subword_nmt.apply_bpe import BPE
 
 from tests.support.commands import without_protection
-from tests.support.texts import learn_subwords, sentences
+from tests.support.texts import learn_subwords, scrambled, sentences
 
 #: options of a translation model, as --arch transformer_... of a published one has them
 SIZES = {
@@ -152,7 +152,8 @@ class ByteModel(Model):
 
     def learn(self) -> None:
         bpe = tokenizers.ByteLevelBPETokenizer()
-        bpe.train_from_iterator(sentences(200), 300, show_progress=False)
+        texts = sentences(200) + scrambled(200)
+        bpe.train_from_iterator(texts, 380, show_progress=False)
         bpe.save_model(str(self.folder))
         (self.folder / "merges.txt").rename(self.subwords)
         (self.folder / "vocab.json").rename(self.folder / "encoder.json")

@@ -10,6 +10,7 @@ from fairseq import utils
 
 from diet_fairseq import Translator
 from diet_fairseq.cli import main
+from diet_fairseq.errors import UserError
 from diet_fairseq.text.whitespace import normalise
 from tests.support import commands, published
 from tests.support.texts import sentences, write
@@ -94,3 +95,26 @@ def test_both_engines_translate_as_fairseq_generate_does(model, tmp_path):
         assert len(set(texts)) > 1
         outputs.append(texts)
     assert outputs[0] != outputs[-1] or len(outputs) == 1
+
+
+@translation_models
+def test_transformers_translates_the_same_without_tags(model, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    first = model.pairs[0]
+    words = ["export", "hf", str(model.path), str(tmp_path / "hf"), *model.flags(first)]
+    translator = Translator(model.path, **model.options(first))
+    if not isinstance(model, published.MosesModel):
+        with pytest.raises(
+            UserError, match="marks languages by tags, which tokenizers of exported"
+        ):
+            main(words)
+        return
+    assert main(words) == 0
+    exported = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "hf")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
+    inputs = tokenizer(TEXTS, return_tensors="pt", padding=True)
+    outputs = tokenizer.batch_decode(
+        exported.generate(**inputs, num_beams=1, max_new_tokens=50), skip_special_tokens=True
+    )
+    assert outputs == translator.translate(TEXTS, beam=1)
+    assert len(set(outputs)) > 1
