@@ -16,6 +16,7 @@ from typing import Any
 from fairseq.data.encoders import gpt2_bpe
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.registry import REGISTRIES
+from omegaconf import OmegaConf
 from torch.nn import Parameter
 from torch.nn.modules import module as modules
 
@@ -285,3 +286,12 @@ def no_larger_than(size: int) -> Iterator[None]:
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def task_options(state: dict[str, Any]) -> dict[str, Any]:
+    """The options of a checkpoint's task, which fairseq stores in several forms."""
+    task = state["cfg"].get("task")
+    if isinstance(task, Namespace):
+        return vars(task)
+    options: Any = OmegaConf.to_container(task) if OmegaConf.is_config(task) else task
+    return dict(options or {})

@@ -16,11 +16,11 @@ from tokenizers import Tokenizer as Backend
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import PreTokenizer
 from tokenizers.processors import TemplateProcessing
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast, RobertaTokenizer
 
 from ..errors import UserError, one_line
 from ..files import open_text, validate
-from ..text.subwords import SentencePiece
+from ..text.subwords import Gpt2, SentencePiece
 from ..text.tokenizer import FAIRSEQ_MARKS, UNKNOWN, Tokenizer
 from ..text.whitespace import WHITE_SPACE
 from ..translate.directions import UNMARKED, Directions, name_some
@@ -290,6 +290,30 @@ class DietEncoderTokenizer(DietTokenizer):
 
     def __init__(self, vocab_file: str, begins: bool = True, **kwargs: Any) -> None:
         super().__init__(vocab_file, begins=begins, **kwargs)
+
+
+def gpt2_tokenizer(vocabulary: dict[str, int], subwords: Gpt2, **options: Any) -> RobertaTokenizer:
+    """transformers' own tokenizer of RoBERTa, with the ids of fairseq's dictionary.
+
+    Args:
+        vocabulary: symbol -> id of a dictionary of GPT-2's numbers, with ``<mask>``
+
+    Raises:
+        UserError: the dictionary lacks a number
+    """
+    numbers: dict[str, int] = subwords.bpe.encoder
+    if missing := [piece for piece, number in numbers.items() if str(number) not in vocabulary]:
+        raise UserError(
+            f"the dictionary lacks {len(missing):,} of {len(numbers):,} pieces of GPT-2's BPE (such"
+            f" as {numbers[missing[0]]}), which RoBERTa's tokenizer needs: add them to the "
+            "dictionary, or export without a tokenizer, with --subwords none"
+        )
+    others = {symbol: n for symbol, n in vocabulary.items() if symbol not in subwords.symbols}
+    ids = {piece: vocabulary[str(number)] for piece, number in numbers.items()}
+    merges = sorted(subwords.bpe.bpe_ranks, key=subwords.bpe.bpe_ranks.__getitem__)
+    tokenizer_class: Any = RobertaTokenizer
+    tokenizer: RobertaTokenizer = tokenizer_class(vocab=others | ids, merges=merges, **options)
+    return tokenizer
 
 
 class Segmentation:

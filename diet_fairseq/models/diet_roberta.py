@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from ..config import PositionConfig, encoder_defaults
 from ..errors import UserError, check_at_least
 from ..positions.layout import first_tokens
+from . import growing
 from .adapters import PositionalEncoder, layer_norm_eps
 from .architectures import (
     ArchitectureFunction,
@@ -128,6 +129,7 @@ class DietRobertaModel(WarmStart, RobertaModel):
             help="epsilon of LayerNorm (default: 1e-5; BERT uses 1e-12)",
         )  # fmt: skip
         PositionConfig.add_args(parser)
+        growing.add_arguments(parser)
 
     @classmethod
     def build_model(cls, args: Namespace, task: Any) -> "DietRobertaModel":

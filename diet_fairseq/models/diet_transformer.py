@@ -14,6 +14,7 @@ from torch import nn
 
 from ..config import PositionConfig
 from ..errors import UserError
+from . import growing
 from .adapters import SWISH, PositionalDecoder, PositionalEncoder
 from .architectures import (
     check_no_segments,
@@ -56,12 +57,7 @@ class DietTransformerModel(WarmStart, TransformerModel):
             "--decoder-output-bias", action="store_true", help="add a bias to the decoder's logits"
         )
         PositionConfig.add_args(parser)
-        parser.add_argument(
-            "--new-rows-from",
-            metavar="TOKEN",
-            help="with --finetune-from-model: token whose embedding initialises the embeddings of "
-            "new tokens (default: random, with the mean and spread of the other embeddings)",
-        )
+        growing.add_arguments(parser)
 
     @classmethod
     def build_model(cls, args: Namespace, task: Any) -> "DietTransformerModel":

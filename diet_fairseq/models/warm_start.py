@@ -4,7 +4,7 @@ import logging
 import re
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -13,13 +13,15 @@ import torch
 from torch import Tensor, nn
 
 from ..attention.context import score_terms, without_none
+from ..checkpoints.configuration import task_options
 from ..config import PositionConfig
 from ..errors import UserError
 from ..positions import PositionScheme
 from ..positions.description import Description, describe, differences, from_text
 from ..positions.gain import ScoreParameters
 from ..transformer import PositionalAttention
-from .growing import grow
+from ..translate.directions import read_task
+from .growing import MASK, grow
 from .lengthening import lengthen
 
 logger = logging.getLogger(__name__)
@@ -43,11 +45,13 @@ class CheckpointLoad:
         is_warm_start: whether the checkpoint may have other positions than the model (not in a
             resumed run)
         description: the checkpoint's positions; None until its configuration has been read
+        ends_in_mask: whether a translation model's task has added <mask> to its dictionary
     """
 
     model: Any
     is_warm_start: bool
     description: Description | None = None
+    ends_in_mask: bool = False
 
 
 _current_load: ContextVar[CheckpointLoad | None] = ContextVar("_current_load", default=None)
@@ -60,12 +64,13 @@ class WarmStart:
         """Like fairseq's, but ``--finetune-from-model`` allows another position scheme."""
         start = current_warm_start(self)
         if start is not None:
+            state_dict = keep_shared_model(state_dict)
             self.upgrade_state_dict(state_dict)
             if start.description is not None:  # otherwise names and shapes alone tell
                 new = describe(PositionConfig.from_args(self.args))
                 state_dict = drop_incomparable(state_dict, start.description, new)
-            if hasattr(self, "decoder"):
-                state_dict = grow(self, state_dict)
+            is_encoder = not hasattr(self, "decoder")
+            state_dict = grow(self, state_dict, is_encoder or start.ends_in_mask)
             state_dict = adapt(self, lengthen(self, state_dict), start.description)
         fairseq_model: Any = super()
         return fairseq_model.load_state_dict(state_dict, *args, **kwargs)
@@ -85,10 +90,35 @@ def loading(model: Any, starts: bool = True) -> Iterator[None]:
         _current_load.reset(token)
 
 
+def is_warm_start() -> bool:
+    """Whether a model is being started from another one."""
+    load = _current_load.get()
+    return load is not None and load.is_warm_start
+
+
 def current_warm_start(model: Any) -> CheckpointLoad | None:
     """The warm start that ``model`` is loading, or None."""
     load = _current_load.get()
     return load if load is not None and load.is_warm_start and load.model is model else None
+
+
+def keep_shared_model(checkpoint: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The parameters of ``models.PAIR``, if a model of `multilingual_translation` shares them.
+
+    Raises:
+        UserError: the parameters of the pairs differ
+    """
+    if not checkpoint or not all(name.startswith("models.") for name in checkpoint):
+        return checkpoint
+    shared: dict[str, Tensor] = {}
+    for name, tensor in checkpoint.items():
+        pair, rest = name.split(".", 2)[1:]
+        if not torch.equal(shared.setdefault(rest, tensor), tensor):
+            raise UserError(
+                f"--finetune-from-model has an encoder or a decoder for each language ({rest} of "
+                f"{pair} differs): only models of --share-encoders --share-decoders can be used"
+            )
+    return shared
 
 
 def drop_incomparable(
@@ -229,7 +259,16 @@ def read_description(state: dict[str, Any]) -> Description | None:
     if load is None or not isinstance(load.model, WarmStart):
         return None
     load.description = description_of(state["cfg"]["model"])
+    load.ends_in_mask = adds_mask(task_options(state))
     return load.description
+
+
+def adds_mask(task: Mapping[str, Any]) -> bool:
+    """Whether a task, of translation or of BART's pretraining, adds <mask> to its dictionary."""
+    marked = None
+    with suppress(UserError):  # marks that only `translate` needs
+        marked = read_task(task)
+    return MASK in marked[1] if marked else "denoising" in str(task.get("_name"))
 
 
 def compare_descriptions(path: str, state: dict[str, Any]) -> None:

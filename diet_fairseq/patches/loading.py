@@ -39,8 +39,11 @@ def with_safe_load(torch: Any) -> Any:
                 if removed:
                     logger.info("not reading files that the checkpoint names: %s", removed)
         if isinstance(state.get("args"), Namespace):  # fairseq looks the architecture up in them
-            arch = getattr(state["args"], "arch", None)
-            check_registered("architecture", arch, {*ARCH_MODEL_REGISTRY, *MODEL_REGISTRY})
+            arch, known = getattr(state["args"], "arch", None), {*ARCH_MODEL_REGISTRY}
+            if warm_start.is_warm_start() and arch not in known:
+                state["args"].arch = "transformer"  # whose parameters alone are taken
+            else:
+                check_registered("architecture", arch, {*known, *MODEL_REGISTRY})
         return state
 
     return Proxy(torch, load=read_without_files)

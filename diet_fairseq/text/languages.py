@@ -1,8 +1,13 @@
-"""Properties of languages and scripts: words without spaces, BLEU's tokenizer."""
+"""Properties of languages and scripts: letters, words without spaces, BLEU's tokenizer."""
 
 import re
+from collections.abc import Iterable
+from functools import cache
+from itertools import islice
+from typing import Any
 
 from regex import compile as compile_script
+from regex import error as UnknownScript
 
 #: languages that are written in ideographs: Chinese (a macrolanguage) and its members
 CHINESE = {"zh", "zho", "chi", "cmn", "yue", "wuu", "lzh", "hak", "nan", "gan", "hsn", "cdo", "cjy"}
@@ -17,6 +22,28 @@ BLEU_TOKENIZERS = {
     ),
     **dict.fromkeys(("bo", "bod", "tib", "dz", "dzo"), "flores200"),
 }
+#: scripts of a language -> ISO 639-1 and -3 codes of languages that have no other script; languages
+#: in Latin letters are left out
+SCRIPTS = {
+    "Han": " ".join(CHINESE), "Han Hiragana Katakana": "ja jpn", "Hangul Han": "ko kor",
+    "Thai": "th tha", "Lao": "lo lao", "Khmer": "km khm", "Myanmar": "my mya bur shn",
+    "Tibetan": "bo bod tib dz dzo", "Greek": "el ell gre", "Hebrew": "he heb",
+    "Cyrillic": "ru rus uk ukr be bel bg bul mk mkd mac ky kir",
+    "Arabic": "ar ara arb fa fas per pes ur urd ps pus pbt", "Bengali": "bn ben as asm",
+    "Devanagari": "hi hin mr mar ne nep npi mai bho", "Gujarati": "gu guj", "Tamil": "ta tam",
+    "Telugu": "te tel", "Kannada": "kn kan", "Malayalam": "ml mal", "Sinhala": "si sin",
+    "Oriya": "or ori ory", "Georgian": "ka kat geo", "Armenian": "hy hye arm",
+    "Ethiopic": "am amh ti tir",
+}  # fmt: skip
+#: subtags of ISO 15924 that stand for several scripts, or for a variant of one
+SCRIPT_SUBTAGS = {"hans": "Han", "hant": "Han", "jpan": "Han Hiragana Katakana",
+                  "kore": "Hangul Han"}  # fmt: skip
+LETTER = compile_script(r"\p{L}")
+#: a text with fewer letters is not compared with a language's script; of a longer one, so many are
+MIN_LETTERS, MAX_LETTERS = 20, 5000
+#: share of a source language's own letters below which a text is in another script, and share of
+#: the target language's letters above which the text is in that language's script
+MIN_OWN_SHARE, MAX_TARGET_SHARE = 0.1, 0.5
 #: letters of scripts without spaces, with their punctuation -> letters of a word: of FLORES' dev
 #: set a Chinese sentence has 1.6 and a Thai one 5.4 of them for each English word
 LETTERS_OF_A_WORD = {
@@ -39,6 +66,48 @@ def bleu_tokenizer(language: str) -> str:
     """
     code, *subtags = re.split("[-_]", language.lower())
     return "13a" if "latn" in subtags else BLEU_TOKENIZERS.get(code, "13a")
+
+
+@cache
+def letters_of(language: str) -> Any:
+    """A pattern of a letter in a language's script; None if the code does not tell the script.
+
+    Args:
+        language: a code as for `bleu_tokenizer`; a script in it, such as ``hin_Deva``, decides
+    """
+    code, *subtags = re.split("[-_]", language.lower())
+    scripts = next((names for names, codes in SCRIPTS.items() if code in codes.split()), None)
+    for subtag in subtags:
+        if re.fullmatch("[a-z]{4}", subtag):
+            scripts = SCRIPT_SUBTAGS.get(subtag, subtag)
+    try:
+        names = "".join(rf"\p{{Script={name}}}" for name in scripts.split()) if scripts else ""
+        return compile_script(f"[{names}]") if names else None
+    except UnknownScript:
+        return None
+
+
+def explain_other_script(lines: Iterable[str], source: str, target: str) -> str | None:
+    """Why a text can't be in the source language, by its script; None if it may be.
+
+    Scripts can't tell languages apart that share one, such as English and German.
+    """
+    found = (letter[0] for line in lines for letter in LETTER.finditer(line))
+    letters = "".join(islice(found, MAX_LETTERS))
+    if len(letters) < MIN_LETTERS:
+        return None
+
+    def share(language: str) -> float | None:
+        pattern = letters_of(language)
+        return None if pattern is None else len(pattern.findall(letters)) / len(letters)
+
+    own, other = share(source), share(target)
+    start = f"the text does not look like {source}, the source language"
+    if own is not None and own < MIN_OWN_SHARE:
+        return f"{start}: {own:.0%} of its letters are in the script of {source}"
+    if own is None and other is not None and other > MAX_TARGET_SHARE:
+        return f"{start}: {other:.0%} of its letters are in the script of {target}"
+    return None
 
 
 def count_words(line: str) -> float:

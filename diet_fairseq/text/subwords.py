@@ -1,4 +1,4 @@
-"""Subword models of SentencePiece, subword-nmt and fastBPE: application, vocabulary check."""
+"""Subwords of SentencePiece, subword-nmt, fastBPE and GPT-2: application, vocabulary check."""
 
 import io
 import re
@@ -18,6 +18,8 @@ SUBWORD = re.compile(r"▁.*|.*@@", re.DOTALL)
 MAX_UNKNOWN_SHARE = 0.05
 #: a line of fastBPE's codes: a merge and its count in the training text
 FASTBPE_MERGE = re.compile(r"(\S+ \S+) \d+")
+#: file beside GPT-2's merges: piece -> number
+GPT2_NUMBERS = "encoder.json"
 #: limit of subword-nmt's cache of words
 CACHED_WORDS = 100_000
 
@@ -109,6 +111,45 @@ class SubwordNmt:
         return len(part) < 2 or (part if symbol != part else f"{part}</w>") in self._merges
 
 
+class Gpt2:
+    """GPT-2's byte-level BPE as fairseq applies it: subwords are the numbers of pieces.
+
+    Args:
+        merges: ``vocab.bpe``; the pieces' numbers are in `GPT2_NUMBERS` beside it
+
+    Raises:
+        UserError: the files are not those of ``--bpe gpt2``
+    """
+
+    def __init__(self, merges: Path) -> None:
+        from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
+
+        numbers = merges.with_name(GPT2_NUMBERS)
+        for path in (merges, numbers):
+            check_regular(path, MAX_VOCABULARY_BYTES)
+        try:
+            self.bpe = get_encoder(str(numbers), str(merges))
+            self.symbols = {str(number) for number in self.bpe.decoder}
+        except (ValueError, AttributeError, TypeError, OSError) as error:
+            raise UserError(
+                f"{merges} and {numbers.name} beside it are not the files of fairseq's --bpe gpt2: "
+                "give others"
+            ) from error
+
+    def encode(self, line: str) -> list[str]:
+        return [str(number) for number in self.bpe.encode(line)]
+
+    def decode(self, tokens: list[str]) -> str:
+        pieces = [int(token) if token in self.symbols else token for token in tokens]
+        return str(self.bpe.decode(pieces))
+
+    def is_word_start(self, tokens: list[str], index: int) -> bool:
+        return self.decode([tokens[index]]).startswith(" ")
+
+    def can_encode(self, symbol: str) -> bool:
+        return symbol in self.symbols
+
+
 class Words:
     """Words between spaces, without subwords."""
 
@@ -130,11 +171,12 @@ class Words:
         return True
 
 
-Subwords = SentencePiece | SubwordNmt | Words
+Subwords = SentencePiece | SubwordNmt | Gpt2 | Words
 #: subword classes by their name in ``model.json``
 SUBWORD_CLASSES: dict[str, Callable[[Path], Subwords]] = {
     "sentencepiece": SentencePiece,
     "subword_nmt": SubwordNmt,
+    "gpt2": Gpt2,
     "none": Words,
 }
 #: name of a subword model's file, by kind
@@ -144,17 +186,17 @@ TARGET = "target-"
 
 
 def detect_subword_kind(path: Path) -> str:
-    """The kind of the subword model in a file: "sentencepiece" or "subword_nmt".
+    """The kind of the subword model in a file: "sentencepiece", "subword_nmt" or "gpt2".
 
     Raises:
-        UserError: the file can't be read, or is of neither kind
+        UserError: the file can't be read, or is of another kind
     """
     with open_regular(path, MAX_VOCABULARY_BYTES, "name another file with --subwords") as file:
         start = file.read(4096)
     if start.startswith(b"\n"):  # protobuf: the first field of SentencePiece's ModelProto
         return "sentencepiece"
     if re.match(rb"#version|\S+ \S+\s", start):
-        return "subword_nmt"
+        return "gpt2" if path.with_name(GPT2_NUMBERS).is_file() else "subword_nmt"
     raise UserError(
         f"{path} is neither a SentencePiece model nor codes of subword-nmt or fastBPE: give the "
         "subword model that the data was made with"

@@ -2,7 +2,6 @@
 
 import shutil
 import warnings
-from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import OmegaConf, open_dict
 
 from ..checkpoints import report_faults
+from ..checkpoints.configuration import task_options
 from ..errors import UserError, one_line
 from ..files import MAX_VOCABULARY_BYTES, check_regular
 from ..text.subwords import SUBWORD_FILES, TARGET
@@ -129,15 +129,6 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     with report_faults(path), _without_hydra_warnings():
         state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(str(path))
     return state
-
-
-def task_options(state: dict[str, Any]) -> dict[str, Any]:
-    """The options of a checkpoint's task, which fairseq stores in several forms."""
-    task = state["cfg"]["task"]
-    if isinstance(task, Namespace):
-        return vars(task)
-    options: Any = OmegaConf.to_container(task) if OmegaConf.is_config(task) else task
-    return dict(options or {})
 
 
 def infer_languages(

@@ -165,7 +165,8 @@ def _describe_checkpoint(
             f"{checkpoint} has no {MODEL_JSON} beside it: give --data, the folder of "
             "fairseq-preprocess with its dictionaries, and --subwords, if there are any"
         )
-    from .loading import infer_languages, read_checkpoint, task_options  # which import fairseq
+    from ..checkpoints.configuration import task_options
+    from .loading import infer_languages, read_checkpoint  # which import fairseq
 
     state = read_checkpoint(checkpoint)
     marked = read_task(task_options(state))
@@ -224,6 +225,11 @@ def _apply_options(description: ModelDescription, options: ModelOptions) -> Mode
     if options.subwords:
         model = None if options.subwords == NO_SUBWORDS else options.subwords
         kind = detect_subword_kind(model) if model else "none"
+        if kind == "gpt2" and description.source_lang:
+            raise UserError(
+                f"{model} is GPT-2's byte-level BPE, which only encoders have here: translate text "
+                "that is split with it, with --subwords none"
+            )
         changes |= {"subwords": kind, "subword_model": model, "preprocessing": "none"}
         changes["target_subword_model"] = None
     if options.tokenizer:

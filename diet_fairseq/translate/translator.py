@@ -1,5 +1,6 @@
 """`Translator`: text to text with a trained model."""
 
+import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -9,11 +10,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import UserError
-from ..text.languages import join_sentences
+from ..text.languages import explain_other_script, join_sentences
 from ..text.tokenizer import Tokenizer
 from .engine import Engine, Hypothesis, Search
 from .model_files import ModelOptions, check_ensemble, resolve_model
 from .model_json import ModelDescription
+
+logger = logging.getLogger(__name__)
 
 #: one line, or several
 Lines = TypeVar("Lines", str, list[str])
@@ -128,6 +131,7 @@ class Translator:
         self._directions = description.all_directions
         self.targets = self._directions.targets
         self._tokenizers = dict(zip(description.languages, description.tokenizers, strict=True))
+        self._warned: set[tuple[str, str]] = set()  # directions
         self._engine = load_engine(descriptions, device, threads, any_ctranslate2)
         limits = (
             self._engine.max_source_length, description.max_source_length, MAX_SOURCE_LENGTH
@@ -194,6 +198,7 @@ class Translator:
         """
         source, target = source_lang or self.source_lang, target_lang or self.target_lang
         self._directions.check(source, target)
+        self._check_script(lines, source, target)
         marks = self._directions.mark(source, target)
         max_length = max(1, self.max_source_length - marks.source_length)
         search = replace(
@@ -234,6 +239,14 @@ class Translator:
             ]
             for line in results
         ]
+
+    def _check_script(self, lines: Sequence[str], source: str, target: str) -> None:
+        """Warn once for each direction of a text in another script than the source language's."""
+        if (source, target) in self._warned:
+            return
+        if reason := explain_other_script(lines, source, target):
+            self._warned.add((source, target))
+            logger.warning("%s; check the direction %s to %s", reason, source, target)
 
     def _tokenizer(self, language: str) -> Tokenizer:
         if language not in self._tokenizers:

@@ -17,6 +17,7 @@ import urllib.parse
 import urllib.request
 from contextlib import suppress
 from itertools import product
+from pathlib import Path
 
 import pytest
 
@@ -372,6 +373,29 @@ def test_a_reader_translates_with_the_keyboard_alone(page):
     page.until("document.activeElement.textContent !== 'Copy'")
     page.press("Tab")
     assert page.evaluate("document.activeElement.id") == "translation"
+
+
+@pytest.mark.slow
+def test_a_reader_chooses_languages_by_their_names(tmp_path):
+    """The page of a model with several directions, without a model."""
+    if not browser.chromium():
+        pytest.skip("needs chromium")
+    targets = {"en": ["fr", "de"], "de": ["en"]}
+    path = tmp_path / "page.html"
+    text = Path(server.__file__).with_name("page.html").read_text(encoding="utf-8")
+    for name, value in {"source": "en", "target": "de", "targets": json.dumps(targets)}.items():
+        text = text.replace(f"{{{{{name}}}}}", value)
+    path.write_text(text, encoding="utf-8")
+    with browser.open_browser(tmp_path) as tab:
+        tab.open(path.as_uri())
+        names = "[...targets.options].map(option => option.text).join()"
+        assert tab.evaluate(names) == "French,German"
+        assert tab.evaluate("targets.value") == "de"
+        tab.evaluate("sources.value = 'de'; sources.dispatchEvent(new Event('change'))")
+        assert tab.evaluate(names) == "English"
+        assert tab.evaluate("document.title") == "Translate German to English"
+        assert tab.evaluate("document.getElementById('source').hidden")
+        assert tab.errors == []
 
 
 @pytest.mark.slow

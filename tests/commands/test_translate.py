@@ -23,6 +23,18 @@ from tests.support.translating import Backwards, words_only
 TEXT = "one two\n\n a\u2028b\x85c \r\nlast"
 
 
+#: the command with a model that reverses sentences
+PROGRAM = """
+import sys
+from diet_fairseq.translate import translator
+from tests.support.translating import Backwards
+from diet_fairseq.cli import main
+
+translator.load_engine = lambda *_: Backwards()
+sys.exit(main(sys.argv[1:]))
+"""
+
+
 @pytest.fixture
 def model(tmp_path, monkeypatch):
     """A folder with a model that reverses sentences of at most 20 words."""
@@ -64,6 +76,19 @@ def test_an_ensemble_is_named(monkeypatch, capsys):
     assert capsys.readouterr().err == ""
     translate.load_translator(parser.parse_args(["runs/a", "runs/b"]))
     assert capsys.readouterr().err == "ensemble of 2 models: runs/a runs/b\n"
+
+
+def test_a_text_in_the_target_s_script_is_a_warning(model, tmp_path, capsys):
+    (tmp_path / "dict.zh.txt").touch()
+    text = tmp_path / "text"
+    text.write_text("狗在跑，猫在睡觉，孩子们在花园里玩，一个男人骑着马。\n", encoding="utf-8")
+    command = [sys.executable, "-c", PROGRAM, "translate", model, text, "--target-lang=zh"]
+    done = subprocess.run([*map(str, command)], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == (
+        "WARNING:diet_fairseq.translate.translator:the text does not look like en, the source "
+        "language: 100% of its letters are in the script of zh; check the direction en to zh\n"
+    )
 
 
 def test_standard_input_is_translated(model, monkeypatch, capsys, text):

@@ -6,6 +6,7 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 
 from diet_fairseq.errors import UserError
 from diet_fairseq.models import warm_start
@@ -15,14 +16,15 @@ from tests.support.tiny import Case
 CASE = Case("rope")
 
 
-def build(words, **options):
-    args = tiny.arguments(CASE, **options)
+def build(words, case=CASE, **options):
+    args = tiny.arguments(case, **options)
 
     class Task:
         source_dictionary = target_dictionary = words
 
+    task = Task if case is CASE else MaskedLMTask(MaskedLMConfig(), words)  # for ELECTRA
     torch.manual_seed(3)
-    return ARCH_MODEL_REGISTRY[args.arch].build_model(args, Task).eval()
+    return ARCH_MODEL_REGISTRY[args.arch].build_model(args, task).eval()
 
 
 def dictionary(*words):
@@ -94,6 +96,85 @@ def test_what_can_t_grow_is_refused(words, token, text):
     with pytest.raises(UserError) as error:
         grown(words, source, new_rows_from=token)
     assert str(error.value) == text
+
+
+ENCODERS = ["roberta", "bert", "electra"]
+
+
+@pytest.mark.parametrize("family", ENCODERS)
+def test_an_encoder_grows_before_its_mask(family, caplog):
+    """fairseq adds <mask> to the dictionary's tokens, so its number changes."""
+    case = Case("diet_rel", family=family)
+    source = build(dictionary(*OLD, "<mask>"), case)
+    model = build(dictionary(*OLD, "d", "e", "<mask>"), case, new_rows_from="b")
+    with caplog.at_level(logging.INFO), warm_start.loading(model):
+        model.load_state_dict(source.state_dict())
+    before, after = source.state_dict(), model.state_dict()
+    grown_names = [name for name in after if len(after[name].shape) and len(after[name]) == 11]
+    assert len(grown_names) >= 3  # the embeddings, and the head's weights and bias
+    for name in grown_names:
+        old, new = before[name], after[name]
+        assert torch.equal(new, torch.cat([old[:8], old[[5, 5]], old[8:]])), name
+    assert (
+        "the dictionary grows from 9 to 11 tokens, from d on; new rows are copies of b"
+        in caplog.text
+    )
+    tokens = torch.tensor([[0, 4, 5, 8, 6, 2]])
+    moved = tokens.where(tokens != 8, 10)
+    if family != "electra":  # whose head is the generator's
+        ours, theirs = model(moved)[0], source(tokens)[0]
+        torch.testing.assert_close(ours[..., [*range(8), 10]], theirs)
+
+
+@pytest.mark.parametrize(
+    ("words", "token", "text"),
+    [
+        (["a", "<mask>"], None, "--finetune-from-model has 9 tokens"),
+        ([*OLD, "d", "<mask>"], "<mask>", "--new-rows-from must be a token that"),
+        ([*OLD, "d", "<mask>"], "d", "--new-rows-from must be a token that"),
+    ],
+)
+def test_an_encoder_that_can_t_grow_is_refused(words, token, text):
+    case = Case("rope", family="roberta")
+    source = build(dictionary(*OLD, "<mask>"), case)
+    model = build(dictionary(*words), case, new_rows_from=token)
+    with warm_start.loading(model), pytest.raises(UserError, match=text):
+        model.load_state_dict(source.state_dict())
+
+
+def test_a_mask_in_the_dictionary_s_file_stays():
+    case = Case("rope", family="roberta")
+    source = build(dictionary("<mask>", *OLD), case)
+    model = build(dictionary("<mask>", *OLD, "d"), case)
+    with warm_start.loading(model):
+        model.load_state_dict(source.state_dict())
+    name = "encoder.sentence_encoder.embed_tokens.weight"
+    assert torch.equal(model.state_dict()[name][:9], source.state_dict()[name])
+
+
+@pytest.mark.parametrize(
+    ("task", "expected"),
+    [
+        ({"_name": "translation"}, False),
+        ({"_name": "multilingual_denoising"}, True),
+        ({"_name": "translation_from_pretrained_bart", "langs": "en"}, True),
+        ({"_name": "translation_multi_simple_epoch", "langs": "en,de"}, False),
+        ({"_name": "translation_multi_simple_epoch", "lang_tok_style": "other"}, False),
+    ],
+)
+def test_the_task_of_a_translation_model_tells_whether_it_has_a_mask(task, expected):
+    assert warm_start.adds_mask(task) == expected
+
+
+def test_a_language_s_tag_of_mbart_stands_before_the_mask():
+    source = build(dictionary(*OLD, "<mask>"))
+    model = build(dictionary(*OLD, "[nl]", "<mask>"), new_rows_from="__en__")
+    with warm_start.loading(model):
+        task = {"_name": "translation_from_pretrained_bart", "langs": "en"}
+        warm_start.read_description({"cfg": {"model": {}, "task": task}})
+        model.load_state_dict(source.state_dict())
+    old, new = source.encoder.embed_tokens.weight, model.encoder.embed_tokens.weight
+    assert torch.equal(new, torch.cat([old[:8], old[7:8], old[8:]]))
 
 
 def test_a_resumed_run_does_not_grow():

@@ -4,23 +4,29 @@ Names, types and values of options are those of the sources that each function c
 tiny, parameters random. The originals were not at hand.
 """
 
+import io
 import json
+import re
 from argparse import Namespace
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import sacremoses
 import sentencepiece
+import tokenizers
 import torch
 from fairseq.data import Dictionary
+from fairseq.data.encoders.gpt2_bpe import GPT2BPE, GPT2BPEConfig
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.models.transformer import base_architecture
 from fairseq.tasks.translation_from_pretrained_bart import TranslationFromPretrainedBARTTask
 from omegaconf import OmegaConf
+from subword_nmt.apply_bpe import BPE
 
 from tests.support.commands import without_protection
-from tests.support.texts import learn_subwords, sentences
+from tests.support.texts import learn_subwords, scrambled, sentences
 
 #: options of a translation model, as --arch transformer_... of a published one has them
 SIZES = {
@@ -31,29 +37,59 @@ SIZES = {
     }.items()
 }  # fmt: skip
 
+#: fairseq-train's flags
+SHARED = ("--share-all-embeddings",)
+NORMS_BEFORE = ("--encoder-normalize-before", "--decoder-normalize-before")
+
 
 class Model:
     """The files of a published model in ``folder``: checkpoint, dictionary and subword model.
 
     Attributes:
-        pairs: two or more of its directions
+        pairs: one or more of its directions
         task: fairseq-generate's options for its task, without the languages
+        training: fairseq-train's options to continue its first direction in an architecture of ours
         sides: languages in the names of its files, if they are not those of the direction
+        path: the path that commands of ours are given
+        text: options of the text that commands of ours are given
     """
 
+    subword_file = "spm.model"
     pairs: tuple[tuple[str, str], ...] = ()
     task: tuple[str, ...] = ()
+    training: tuple[str, ...] = ()
     sides: tuple[str, str] | None = None
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
         self.folder = folder
-        self.checkpoint, self.subwords = folder / "model.pt", folder / "spm.model"
+        self.checkpoint, self.subwords = folder / "model.pt", folder / self.subword_file
+        self.path = self.checkpoint
+        self.text: dict[str, Any] = {"data": folder, "subwords": self.subwords}
+        self.words = Dictionary()
+        self.learn()
+
+    def learn(self) -> None:
+        """Learn the subword model, and fill the dictionary with its pieces."""
         learn_subwords(self.subwords, "sentencepiece", sentences(200), 90)
         self.pieces = sentencepiece.SentencePieceProcessor(model_file=str(self.subwords))
-        self.words = Dictionary()
         for number in range(3, self.pieces.get_piece_size()):  # the first three are its marks
             self.words.add_symbol(self.pieces.id_to_piece(number), 9)
+
+    def encode(self, text: str) -> str:
+        """The pieces of a text, as they are in the training data."""
+        return " ".join(self.pieces.encode(text, out_type=str))
+
+    def decode(self, pieces: str) -> str:
+        return str(self.pieces.decode(pieces.split()))
+
+    def options(self, pair: tuple[str, str]) -> dict[str, Any]:
+        """The arguments of `Translator` for a direction."""
+        return {**self.text, "source_lang": pair[0], "target_lang": pair[1]}
+
+    def flags(self, pair: tuple[str, str]) -> list[str]:
+        """The same as words of a command line."""
+        return [f"--{k.replace('_', '-')}={value}" for k, value in self.options(pair).items()]
 
     def save_dictionaries(self, *names: str) -> None:
         for name in names:
@@ -79,6 +115,56 @@ class Model:
              "extra_state": extra},
             self.checkpoint,
         )  # fmt: skip
+
+
+class MosesModel(Model):
+    """A model of words that Moses splits, with subword-nmt's codes."""
+
+    subword_file = "bpecodes"
+
+    def learn(self) -> None:
+        learn_subwords(self.subwords, "subword_nmt", sentences(200), 90)
+        self.merges = self.subwords.read_text().splitlines()[1:]
+        self.bpe = BPE(io.StringIO("\n".join(["#version: 0.2", *self.merges])))
+        pieces = {
+            piece for merge in self.merges for piece in (*merge.split(), merge.replace(" ", ""))
+        }
+        for piece in sorted(pieces):
+            symbol = piece.removesuffix("</w>") if piece.endswith("</w>") else f"{piece}@@"
+            self.words.add_symbol(symbol, 9)
+        self.words.finalize(padding_factor=8)  # with madeupwords
+        self.text["tokenizer"] = "moses"
+
+    def encode(self, text: str) -> str:
+        return str(
+            self.bpe.process_line(sacremoses.MosesTokenizer().tokenize(text, return_str=True))
+        )
+
+    def decode(self, pieces: str) -> str:
+        words = f"{pieces} ".replace("@@ ", "").split()
+        return str(sacremoses.MosesDetokenizer(lang="de").detokenize(words))
+
+
+class ByteModel(Model):
+    """A model of GPT-2's byte-level BPE, whose numbers are the dictionary's words."""
+
+    subword_file = "vocab.bpe"
+
+    def learn(self) -> None:
+        bpe = tokenizers.ByteLevelBPETokenizer()
+        texts = sentences(200) + scrambled(200)
+        bpe.train_from_iterator(texts, 380, show_progress=False)
+        bpe.save_model(str(self.folder))
+        (self.folder / "merges.txt").rename(self.subwords)
+        (self.folder / "vocab.json").rename(self.folder / "encoder.json")
+        for number in range(bpe.get_vocab_size())[::-1]:
+            self.words.add_symbol(str(number), number + 1)
+        self.words.finalize(padding_factor=8)  # with madeupwords
+
+    def encode(self, text: str) -> str:
+        names = str(self.folder / "encoder.json"), str(self.subwords)
+        config = GPT2BPEConfig(gpt2_encoder_json=names[0], gpt2_vocab_bpe=names[1])
+        return str(GPT2BPE(config).encode(text))
 
 
 def random_parameters(
@@ -162,10 +248,11 @@ def m2m100(folder: Path) -> Model:
     tags = ["__de__", "__en__", "__fr__"]
     model.save(random_parameters(args, add_tags(model.words, tags)), args)
     model.pairs = ("en", "de"), ("fr", "en")
+    marks = "--task=translation_multi_simple_epoch", "--decoder-langtok", "--encoder-langtok=src"
     model.task = (
-        "--task=translation_multi_simple_epoch", f"--lang-pairs={args.lang_pairs}",
-        f"--fixed-dictionary={folder / 'dict.txt'}", "--decoder-langtok", "--encoder-langtok=src",
+        *marks, f"--lang-pairs={args.lang_pairs}", f"--fixed-dictionary={folder / 'dict.txt'}"
     )  # fmt: skip
+    model.training = *marks, "--langs=de,en,fr", "--lang-pairs=en-de", *SHARED, *NORMS_BEFORE
     return model
 
 
@@ -194,11 +281,15 @@ def nllb(folder: Path) -> Model:
     )  # fmt: skip
     model.save(random_parameters(args, model.words), None, sections(args))
     model.pairs = ("eng_Latn", "fra_Latn"), ("hin_Deva", "eng_Latn")
-    model.task = (
+    marks = (
         "--task=translation_multi_simple_epoch", f"--langs={','.join(languages)}",
-        f"--lang-pairs={','.join(args.lang_pairs)}",
-        f"--fixed-dictionary={folder / 'dict.txt'}", "--decoder-langtok", "--encoder-langtok=src",
+        "--decoder-langtok", "--encoder-langtok=src",
     )  # fmt: skip
+    model.task = (
+        *marks, f"--lang-pairs={','.join(args.lang_pairs)}",
+        f"--fixed-dictionary={folder / 'dict.txt'}",
+    )  # fmt: skip
+    model.training = *marks, "--lang-pairs=eng_Latn-fra_Latn", *SHARED, *NORMS_BEFORE
     return model
 
 
@@ -224,6 +315,9 @@ def mbart(folder: Path) -> Model:
     model.save(state, args)
     model.pairs = (("en_XX", "ro_RO"),)
     model.task = "--task=translation_from_pretrained_bart", f"--langs={args.langs}"
+    model.training = (
+        *model.task, *SHARED, *NORMS_BEFORE, "--layernorm-embedding", "--activation-fn=gelu"
+    )  # fmt: skip
     return model
 
 
@@ -253,6 +347,12 @@ def multilingual(folder: Path) -> Model:
         "--task=multilingual_translation", f"--lang-pairs={','.join(pairs)}",
         "--encoder-langtok=tgt", "--decoder-langtok",
     )  # fmt: skip
+    # the same marks, by the task that trains any architecture
+    model.training = (
+        "--task=translation_multi_simple_epoch", "--lang-tok-replacing-bos-eos",
+        "--langs=de,en,fr", "--lang-pairs=de-en", "--encoder-langtok=tgt", "--decoder-langtok",
+        "--share-decoder-input-output-embed",
+    )  # fmt: skip
     return model
 
 
@@ -266,6 +366,42 @@ def xlmr(folder: Path) -> Model:
         mask_prob=0.15, leave_unmasked_prob=0.1, random_token_prob=0.1, mask_whole_words=False,
         multilang_sampling_alpha=0.7, freq_weighted_replacement=False, seed=1, **SIZES,
     )  # fmt: skip
+    model.save(random_encoder(model, args), args)
+    model.training = ("--task=multilingual_masked_lm",)
+    return model
+
+
+def roberta(folder: Path) -> Model:
+    """RoBERTa: examples/roberta/README.pretraining.md (GPT-2's BPE, ``--task masked_lm``) and
+    models/roberta/model.py, whose `upgrade_state_dict_named` replaces the names of 2019: a
+    "decoder" and ``emb_layer_norm``, with one matrix for queries, keys and values.
+    """
+    model = ByteModel(folder)
+    model.save_dictionaries("dict.txt")
+    args = Namespace(
+        arch="roberta_large", task="masked_lm", criterion="masked_lm",
+        data="/private/home/namangoyal/fairseq-py/data-bin/bookwiki", tokens_per_sample=32,
+        max_positions=32, sample_break_mode="complete", mask_prob=0.15, leave_unmasked_prob=0.1,
+        random_token_prob=0.1, activation_fn="gelu", pooler_activation_fn="tanh", dropout=0.1,
+        attention_dropout=0.1, fp16=True, seed=1, **SIZES,
+    )  # fmt: skip
+    old = {}
+    state = random_encoder(model, Namespace(**vars(args)))
+    for name, value in state.items():
+        attention, _, kind = name.rpartition(".q_proj.")
+        if attention:
+            parts = [state[f"{attention}.{part}_proj.{kind}"] for part in "qkv"]
+            name, value = f"{attention}.in_proj_{kind}", torch.cat(parts)
+        if ".k_proj." not in name and ".v_proj." not in name:
+            name = name.replace(".layernorm_embedding.", ".emb_layer_norm.")
+            old[re.sub("^encoder", "decoder", name)] = value
+    model.save(old, args)
+    model.training = ("--task=masked_lm",)
+    return model
+
+
+def random_encoder(model: Model, args: Namespace) -> dict[str, Any]:
+    """Parameters of fairseq's encoder with these options, which are completed, and <mask>."""
     ARCH_CONFIG_REGISTRY[args.arch](args)
     model.words.add_symbol("<mask>")
 
@@ -274,7 +410,55 @@ def xlmr(folder: Path) -> Model:
 
     torch.manual_seed(1)
     encoder = ARCH_MODEL_REGISTRY[args.arch].build_model(args, Task)
-    model.save({name: 4 * value for name, value in encoder.state_dict().items()}, args)
+    return {name: 4 * value for name, value in encoder.state_dict().items()}
+
+
+def old_parameters(state: dict[str, Any]) -> dict[str, Any]:
+    """The parameters under their names of 2018, which `upgrade_state_dict_named` of fairseq's
+    multihead_attention.py, transformer_layer.py and transformer_decoder.py replaces: one matrix for
+    queries, keys and values, numbered norms, an empty tensor of sinusoidal positions, and no
+    projection beside shared embeddings.
+    """
+    old: dict[str, Any] = {}
+    for name, value in state.items():
+        norms = ["self_attn_layer_norm", "final_layer_norm"]
+        if name.startswith("decoder"):
+            norms.insert(1, "encoder_attn_layer_norm")
+        for number, norm in enumerate(norms):
+            name = name.replace(f".{norm}.", f".layer_norms.{number}.")
+        attention, _, kind = name.rpartition(".q_proj.")
+        if attention:
+            parts = [state[f"{attention}.{part}_proj.{kind}"] for part in "qkv"]
+            old[f"{attention}.in_proj_{kind}"] = torch.cat(parts)
+        elif not any(part in name for part in (".k_proj.", ".v_proj.", "output_projection")):
+            old[name] = value
+    for side in ("encoder", "decoder"):
+        old[f"{side}.embed_positions._float_tensor"] = torch.zeros(1)
+        old[f"{side}.version"] = torch.tensor([2.0])
+    return old
+
+
+def wmt16(folder: Path) -> Model:
+    """The WMT16 model of Ott et al. (2018): examples/scaling_nmt/README.md (``--arch
+    transformer_vaswani_wmt_en_de_big --share-all-embeddings``, a joined dictionary of subword-nmt)
+    with the options that existed in 2018, as text where they were.
+    """
+    model = MosesModel(folder)
+    model.save_dictionaries("dict.en.txt", "dict.de.txt")
+    args = Namespace(
+        arch="transformer_vaswani_wmt_en_de_big", task="translation", source_lang="en",
+        target_lang="de", data=["/private/home/myleott/data-bin/wmt16_en_de_bpe32k"],
+        criterion="label_smoothed_cross_entropy", left_pad_source="True", left_pad_target="False",
+        max_source_positions=1024, max_target_positions=1024, share_all_embeddings=True,
+        share_decoder_input_output_embed=False, dropout=0.3, attention_dropout=0.1,
+        relu_dropout=0.0, encoder_normalize_before=False, decoder_normalize_before=False,
+        encoder_learned_pos=False, decoder_learned_pos=False, adaptive_softmax_cutoff=None,
+        no_token_positional_embeddings=False, fp16=True, **SIZES,
+    )  # fmt: skip
+    state = random_parameters(complete(Namespace(**vars(args))), model.words)
+    model.save(old_parameters(state), args)
+    model.pairs = (("en", "de"),)
+    model.training = SHARED
     return model
 
 
@@ -283,19 +467,9 @@ def wmt19(folder: Path) -> Model:
     dictionary filled up with madeupwords, ``--share-all-embeddings``); options as a Namespace, with
     paths of the machine that trained it.
     """
-    model = Model(folder)
-    model.subwords = folder / "bpecodes"
-    text = folder / "codes"
-    learn_subwords(text, "subword_nmt", sentences(200), 90)
-    merges = text.read_text().splitlines()[1:]
-    text.unlink()
-    model.subwords.write_text("".join(f"{merge} {9000 - n}\n" for n, merge in enumerate(merges)))
-    model.words = Dictionary()
-    pieces = {piece for merge in merges for piece in (*merge.split(), merge.replace(" ", ""))}
-    for piece in sorted(pieces):
-        symbol = piece.removesuffix("</w>") if piece.endswith("</w>") else f"{piece}@@"
-        model.words.add_symbol(symbol, 9)
-    model.words.finalize(padding_factor=8)
+    model = MosesModel(folder)
+    merges = enumerate(model.merges)
+    model.subwords.write_text("".join(f"{merge} {9000 - number}\n" for number, merge in merges))
     model.save_dictionaries("dict.en.txt", "dict.de.txt")
     args = complete(
         Namespace(
@@ -309,6 +483,7 @@ def wmt19(folder: Path) -> Model:
     )  # fmt: skip
     model.save(random_parameters(args, model.words), args)
     model.pairs = (("en", "de"),)
+    model.training = SHARED
     return model
 
 
@@ -359,4 +534,6 @@ def indictrans2(folder: Path) -> Model:
     (folder / "model.json").write_text(json.dumps(description))
     model.pairs, model.sides = (("eng_Latn", "hin_Deva"), ("eng_Latn", "tam_Taml")), ("SRC", "TGT")
     model.task = (f"--user-dir={package}",)
+    model.training = "--share-decoder-input-output-embed", *NORMS_BEFORE
+    model.path, model.text = folder, {}  # model.json has them
     return model

@@ -24,6 +24,12 @@ def sentences(number: int, seed: int = 1) -> list[str]:
     return [" ".join(draw.choices(words, k=draw.randint(3, 9))) + "." for _ in range(number)]
 
 
+def scrambled(number: int, seed: int = 1) -> list[str]:
+    """Words of few letters in any order, in which merges of a BPE overlap."""
+    draw = random.Random(seed)
+    return ["".join(draw.choices("aendk ", k=30)) for _ in range(number)]
+
+
 def corpus(folder: Path, train: int = 300, odd: bool = True) -> Path:
     """A German text and its mirror image as English, with odd things among the lines."""
     folder.mkdir(parents=True, exist_ok=True)

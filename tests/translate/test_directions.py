@@ -1,101 +1,18 @@
 """Directions of multilingual models are marked as fairseq's tasks mark them."""
 
-import math
-import re
 import shutil
 import warnings
-from argparse import Namespace
 from dataclasses import replace
 
 import pytest
 import torch
-from fairseq import utils
 
 from diet_fairseq import Translator
-from diet_fairseq.cli import main
 from diet_fairseq.errors import UserError
-from diet_fairseq.text.whitespace import normalise
 from diet_fairseq.translate.directions import SOURCE, TARGET, Marks, read_task
 from diet_fairseq.translate.model_json import ModelDescription
 from diet_fairseq.translate.translator import TooLong
-from tests.support import commands, published
-from tests.support.texts import sentences, write
-
-TEXTS = sentences(4, seed=5)
-LAYOUTS = [published.m2m100, published.nllb, published.mbart, published.multilingual]
-
-
-@pytest.fixture(scope="module", params=LAYOUTS, ids=lambda layout: layout.__name__)
-def model(request, tmp_path_factory):
-    return request.param(tmp_path_factory.mktemp("published"))
-
-
-def options(model, pair):
-    """The arguments of `Translator` for a checkpoint and a direction."""
-    languages = {"source_lang": pair[0], "target_lang": pair[1]}
-    return {"data": model.folder, "subwords": model.subwords, **languages}
-
-
-def flags(model, pair):
-    """The same as words of a command line."""
-    return [f"--{name.replace('_', '-')}={value}" for name, value in options(model, pair).items()]
-
-
-def generate(model, pair, folder):
-    """What stock fairseq-generate prints of both hypotheses: score and text of each."""
-    source, target = model.sides or pair
-    for language in (source, target):
-        pieces = [" ".join(model.pieces.encode(text, out_type=str)) for text in TEXTS]
-        lines = [model.mark(line, pair) for line in pieces]
-        write(folder / f"test.{language}", lines)
-    # our limit does not count the two tags in IndicTrans2's text
-    names = [f"--{kind}dict={name}" for kind, name in model.dictionaries((source, target)).items()]
-    binary = folder / "-".join(pair)
-    done = commands.run(
-        "preprocess", f"-s={source}", f"-t={target}", f"--testpref={folder / 'test'}", *names,
-        f"--destdir={binary}", plugin=False,
-    )  # fmt: skip
-    assert done.status == 0, done.text
-    for dictionary in model.folder.glob("dict.*.txt"):  # a task may need those of all languages
-        shutil.copyfile(dictionary, binary / dictionary.name)
-    done = commands.run(
-        "generate", binary, *model.task, f"-s={source}", f"-t={target}",
-        f"--path={model.checkpoint}", "--beam=2", "--nbest=2", "--batch-size=1",
-        "--required-batch-size-multiple=1", "--max-len-a=1",
-        f"--max-len-b={48 if model.sides else 50}", "--cpu", plugin=False,
-        first=published.repair_stock_fairseq,
-    )  # fmt: skip
-    assert done.status == 0, done.text
-    lines = re.findall(r"^H-(\d+)\t(\S+)\t(.*)$", done.out, re.MULTILINE)
-    lines.sort(key=lambda line: int(line[0]))
-    tags = re.compile(r"__\w+__|\[\w+\]|<mask>")
-    decoded = [normalise(model.pieces.decode(tags.sub("", line[2]).split())) for line in lines]
-    scores = [float(score) * math.log(2) for _, score, _ in lines]
-    return scores, decoded
-
-
-@pytest.mark.slow
-def test_both_engines_translate_as_fairseq_generate_does(model, tmp_path):
-    first = model.pairs[0]
-    translator = Translator(model.checkpoint, **options(model, first))
-    words = ["export", "ctranslate2", str(model.checkpoint), str(tmp_path / "exported")]
-    assert main([*words, *flags(model, first)]) == 0
-    exported = Translator(tmp_path / "exported")
-    assert (exported.source_lang, exported.target_lang) == first
-    assert exported.targets == translator.targets
-    outputs = []
-    for source, target in model.pairs:
-        scores, texts = generate(model, (source, target), tmp_path)
-        # CTranslate2 renormalises the first step, which must not be an end (`CTranslate2Engine`)
-        for engine, tolerance in ((translator, 1e-3), (exported, 1e-2)):
-            candidates = engine.candidates(
-                TEXTS, beam=2, nbest=2, source_lang=source, target_lang=target
-            )
-            ours = [candidate for line in candidates for candidate in line]
-            assert [candidate.text for candidate in ours] == texts
-            assert [candidate.score for candidate in ours] == pytest.approx(scores, abs=tolerance)
-        outputs.append(texts)
-    assert outputs[0] != outputs[-1] or len(outputs) == 1
+from tests.support import published
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +22,7 @@ def m2m100(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def translator(m2m100):
-    return Translator(m2m100.checkpoint, **options(m2m100, ("en", "de")))
+    return Translator(m2m100.checkpoint, **m2m100.options(("en", "de")))
 
 
 def test_a_multilingual_checkpoint_has_fairseq_s_languages(translator):
@@ -127,7 +44,7 @@ def test_a_multilingual_checkpoint_has_fairseq_s_languages(translator):
 )  # fmt: skip
 def test_languages_that_the_model_lacks_are_refused(m2m100, pair, text):
     with pytest.raises(UserError) as error:
-        Translator(m2m100.checkpoint, **options(m2m100, pair))
+        Translator(m2m100.checkpoint, **m2m100.options(pair))
     assert str(error.value).endswith(text)
 
 
@@ -142,7 +59,7 @@ def test_a_translation_between_other_languages_names_those_that_exist(translator
 def test_a_checkpoint_of_2020_is_loaded_without_warnings_of_hydra(m2m100):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        Translator(m2m100.checkpoint, **options(m2m100, ("en", "de")))
+        Translator(m2m100.checkpoint, **m2m100.options(("en", "de")))
     assert [
         warning.message for warning in caught if issubclass(warning.category, UserWarning)
     ] == []
@@ -166,7 +83,7 @@ def test_a_dictionary_of_another_model_is_named(m2m100, tmp_path):
     lines = (m2m100.folder / "dict.txt").read_text().splitlines(keepends=True)
     (tmp_path / "dict.txt").write_text("".join(lines[:-1]))
     with pytest.raises(UserError) as error:
-        Translator(m2m100.checkpoint, **options(m2m100, ("en", "de")) | {"data": tmp_path})
+        Translator(m2m100.checkpoint, **m2m100.options(("en", "de")) | {"data": tmp_path})
     words = len(lines) + 7  # four marks and three tags
     assert str(error.value) == (
         f"{tmp_path / 'dict.txt'}, with the tags of 3 languages, has {words - 1} tokens, but "
@@ -201,7 +118,7 @@ def test_models_of_several_directions_must_share_their_parameters(tmp_path):
     state["cfg"]["model"].share_decoders = False
     torch.save(state, model.checkpoint)
     with pytest.raises(UserError) as error:
-        Translator(model.checkpoint, **options(model, ("de", "en")))
+        Translator(model.checkpoint, **model.options(("de", "en")))
     assert str(error.value) == (
         f"{model.checkpoint} has an encoder or a decoder for each language, but must have been "
         "trained with --share-encoders --share-decoders: use fairseq-generate"
@@ -284,20 +201,3 @@ def test_an_architecture_of_an_old_checkpoint_needs_its_user_dir(indictrans2):
         "the architecture transformer_of_nobody is unknown: give --user-dir, the package that "
         "registers it"
     )
-
-
-@pytest.mark.slow
-def test_a_model_json_describes_a_model_with_tags_in_its_text(indictrans2, tmp_path):
-    """IndicTrans2's task is bilingual; its architecture is known to a package alone."""
-    model = indictrans2
-    utils.import_user_module(Namespace(user_dir=str(model.folder / "model_configs")))
-    translator = Translator(model.folder)
-    for source, target in model.pairs:
-        scores, texts = generate(model, (source, target), tmp_path)
-        candidates = translator.candidates(
-            TEXTS, beam=2, nbest=2, source_lang=source, target_lang=target
-        )
-        ours = [candidate for line in candidates for candidate in line]
-        assert [candidate.text for candidate in ours] == texts
-        assert [candidate.score for candidate in ours] == pytest.approx(scores, abs=1e-3)
-    assert translator.targets == {"eng_Latn": ["hin_Deva", "tam_Taml"]}

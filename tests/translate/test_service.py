@@ -409,6 +409,14 @@ def polyglot(mirror):
     return mirror
 
 
+def test_the_page_has_the_directions(serve, polyglot):
+    page = serve().get("/").text
+    assert 'const TARGETS = {"en": ["de", "fr"], "de": ["en"]};' in page
+    assert "{{" not in page
+    for side in ("Source", "Target"):
+        assert f'aria-label="{side} language" hidden></select>' in page
+
+
 def test_one_service_translates_many_directions(serve, polyglot):
     client = serve()
     for source, target in (("en", "de"), ("en", "fr"), ("de", "en")):

@@ -7,6 +7,7 @@ import pytest
 
 from diet_fairseq import Translation, Translator
 from diet_fairseq.errors import UserError
+from diet_fairseq.text.languages import SCRIPTS, explain_other_script, letters_of
 from diet_fairseq.text.tokenizer import Tokenizer, split_sentences
 from diet_fairseq.translate.translator import TooLong
 from tests.support.texts import ODD
@@ -169,3 +170,54 @@ def test_a_translation_that_the_search_did_not_find_has_no_score_of_a_certain_on
     [[best, missing]] = translator.candidates(["a b c"], nbest=2, beam=2)
     assert best.score == -1.0
     assert missing == Translation("", -math.inf)
+
+
+HAN = ["一个男人骑着马走过田野。", "狗在跑，猫在睡觉，孩子们在花园里玩。"]
+LATIN = ["a man rides a horse across a field"]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "lines", "text"),
+    [
+        ("en", "zh", HAN, "100% of its letters are in the script of zh"),
+        ("eng_Latn", "deu_Latn", HAN, "0% of its letters are in the script of eng_Latn"),
+        ("zh_CN", "en_XX", LATIN, "0% of its letters are in the script of zh_CN"),
+        ("srp_Cyrl", "eng_Latn", LATIN, "0% of its letters are in the script of srp_Cyrl"),
+    ],
+)
+def test_languages_swapped_by_mistake_are_logged_once(
+    backwards, tmp_path, caplog, source, target, lines, text
+):
+    for name in (f"dict.{source}.txt", f"dict.{target}.txt"):
+        (tmp_path / name).touch()
+    translator = Translator(words_only(tmp_path), source_lang=source, target_lang=target)
+    assert translator.translate(lines) != translator.translate(lines * 2)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"the text does not look like {source}, the source language: {text}; check the direction "
+        f"{source} to {target}"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "lines"),
+    [
+        ("en", "de", LATIN),
+        ("en", "de", HAN),  # of English's script nothing is known
+        ("en", "zh", LATIN),
+        ("zh", "en", HAN),
+        ("ja", "zh", HAN),  # may be kanji
+        ("zh", "en", ["GPU 3000"]),
+        ("zh", "en", [*HAN, "PyTorch, CTranslate2, transformers and fairseq"]),
+        ("sr", "en", LATIN),
+        ("eng_Xyzq", "zh_Hant", LATIN),
+    ],
+)
+def test_a_text_that_may_be_in_the_source_language_is_not_logged(source, target, lines):
+    assert explain_other_script(lines, source, target) is None
+
+
+def test_scripts_of_all_languages_are_known_to_regex():
+    for names in (*SCRIPTS.values(), "eng_Latn", "zho_Hans", "jpn_Jpan", "kor_Kore"):
+        assert all(letters_of(name) is not None for name in names.split())
+    assert letters_of("hin_Deva").fullmatch("क")
+    assert letters_of("ja").fullmatch("の")

@@ -1,5 +1,6 @@
 """``diet-fairseq export hf``: export of a checkpoint to Hugging Face transformers."""
 
+import shutil
 from argparse import Namespace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ from transformers import GenerationConfig
 
 from ...errors import UserError
 from ...files import atomic_folder, refuse_existing
+from ...text.subwords import GPT2_NUMBERS, Gpt2
 from ...translate.loading import LoadedModel, load_transformer
 from ...translate.model_files import ModelOptions, dictionary_paths, resolve_model
 from ...translate.model_json import directions_json
@@ -20,7 +22,7 @@ from ..encoders import (
     DietForQuestionAnswering,
     DietForSequenceClassification,
 )
-from ..tokenizer import FILES, DietEncoderTokenizer, DietTokenizer
+from ..tokenizer import FILES, DietEncoderTokenizer, DietTokenizer, gpt2_tokenizer
 from ..transformer import DietForConditionalGeneration
 from .card import model_card
 from .configuration import encoder_config, transformer_config
@@ -124,6 +126,14 @@ def write_tokenizer(folder: Path, loaded: LoadedModel, config: Any) -> None:
             target.save(str(folder / FILES["target_vocab_file"]))
         return
     files = [str(file) for file in dictionary_paths(description)]
+    subwords = description.tokenizers[0].subwords
+    if isinstance(subwords, Gpt2):
+        shutil.copyfile(files[0], folder / FILES["vocab_file"])
+        for file in (description.subword_model, description.subword_model.with_name(GPT2_NUMBERS)):
+            shutil.copyfile(file, folder / file.name)
+        options = {"model_max_length": config.max_source_positions}
+        gpt2_tokenizer(source.indices, subwords, **options).save_pretrained(folder)
+        return
     directions = description.directions
     if directions:  # whose tags the task may have added to its dictionaries
         files = [str(folder / FILES[name]) for name in ("vocab_file", "target_vocab_file")]

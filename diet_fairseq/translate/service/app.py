@@ -1,6 +1,7 @@
 """The service as an ASGI application: routes, limits and responses."""
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -93,6 +94,7 @@ def application(
 
     page = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
     page = page.replace("{{source}}", source).replace("{{target}}", target)
+    page = page.replace("{{targets}}", json.dumps(targets))  # codes without characters of HTML
 
     async def home(_: Request) -> Response:
         return HTMLResponse(page, headers={"Content-Security-Policy": CONTENT_SECURITY_POLICY})
