@@ -18,8 +18,9 @@ from diet_fairseq.translate.directions import TARGET
 from diet_fairseq.translate.model_json import read_model_json
 from tests.hf.conftest import export, take_back
 from tests.support import commands, originals, published
-from tests.translate.test_directions import TEXTS, flags, options
+from tests.support.texts import sentences
 
+TEXTS = sentences(4, seed=5)
 LAYOUTS = [published.m2m100]
 LAYOUTS += commands.slow([published.nllb, published.mbart, published.multilingual])
 
@@ -45,14 +46,14 @@ def model(request, tmp_path_factory):
 
 def test_generate_translates_as_translate_does(model, tmp_path):
     first = model.pairs[0]
-    export(model.checkpoint, tmp_path / "hf", *flags(model, first))
+    export(model.checkpoint, tmp_path / "hf", *model.flags(first))
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
     assert (tokenizer.src_lang, tokenizer.tgt_lang) == first
     transformer = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "hf").eval()
     end = transformer.generation_config.eos_token_id
     take_back(tmp_path / "hf", tmp_path / "back")
     translators = (
-        Translator(model.checkpoint, **options(model, first)),
+        Translator(model.checkpoint, **model.options(first)),
         Translator(tmp_path / "back"),
     )
     marks = read_model_json(tmp_path / "hf").directions.marks
@@ -88,7 +89,7 @@ def folder(tmp_path_factory):
     """M2M-100's layout, exported from English to German."""
     parent = tmp_path_factory.mktemp("m2m100")
     model = published.m2m100(parent / "model")
-    export(model.checkpoint, parent / "hf", *flags(model, ("en", "de")))
+    export(model.checkpoint, parent / "hf", *model.flags(("en", "de")))
     return parent / "hf"
 
 

@@ -10,7 +10,6 @@ from fairseq import utils
 
 from diet_fairseq import Translator
 from diet_fairseq.cli import main
-from diet_fairseq.errors import UserError
 from diet_fairseq.text.whitespace import normalise
 from tests.support import commands, published
 from tests.support.texts import sentences, write
@@ -97,18 +96,15 @@ def test_both_engines_translate_as_fairseq_generate_does(model, tmp_path):
     assert outputs[0] != outputs[-1] or len(outputs) == 1
 
 
-@translation_models
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "model", [published.wmt16, published.wmt19], indirect=True, ids=lambda layout: layout.__name__
+)
 def test_transformers_translates_the_same_without_tags(model, tmp_path):
     transformers = pytest.importorskip("transformers")
     first = model.pairs[0]
     words = ["export", "hf", str(model.path), str(tmp_path / "hf"), *model.flags(first)]
     translator = Translator(model.path, **model.options(first))
-    if not isinstance(model, published.MosesModel):
-        with pytest.raises(
-            UserError, match="marks languages by tags, which tokenizers of exported"
-        ):
-            main(words)
-        return
     assert main(words) == 0
     exported = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "hf")
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
