@@ -42,8 +42,8 @@ def add_model_files(parser: ArgumentParser) -> None:
         help="folder of fairseq-preprocess with the dictionaries (default: data-bin above MODEL)"
         )  # fmt: skip
     add("--subwords", type=Path, metavar="FILE",
-        help="SentencePiece model, codes of subword-nmt or fastBPE, GPT-2's vocab.bpe (encoders), or "
-             "none (default: in the folder subwords beside the data)")  # fmt: skip
+        help="SentencePiece model, codes of subword-nmt or fastBPE, GPT-2's vocab.bpe (encoders), "
+             "or none (default: in the folder subwords beside the data)")  # fmt: skip
     add("--tokenizer", choices=("none", "moses"),
         help="tokenizer before the subwords (default: none; with subwords/codes moses)"
         )  # fmt: skip
