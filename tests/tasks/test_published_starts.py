@@ -34,7 +34,6 @@ def train(model, data, scheme, folder, *options):
         "train", data, f"--arch=transformer_{scheme}", *sizes, "--optimizer=adam", "--cpu",
         "--lr=0.001", "--max-tokens=400", "--max-update=3", "--num-workers=0",
         f"--finetune-from-model={model.checkpoint}", f"--save-dir={folder}", *options,
-        first=published.repair_stock_fairseq,
     )  # fmt: skip
     assert done.status == 0, done.text[-3000:]
     return done.text
