@@ -295,3 +295,13 @@ def task_options(state: dict[str, Any]) -> dict[str, Any]:
         return vars(task)
     options: Any = OmegaConf.to_container(task) if OmegaConf.is_config(task) else task
     return dict(options or {})
+
+
+def adds_mask(state: dict[str, Any]) -> bool:
+    """Whether the task of a translation model, or of BART's pretraining, adds <mask> last."""
+    task = task_options(state)
+    return (
+        any(part in str(task.get("_name")) for part in ("denoising", "from_pretrained_bart"))
+        or task.get("lang_tok_style") == "mbart"
+        or "mono_dae" in str(task.get("extra_data"))
+    )

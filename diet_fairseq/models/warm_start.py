@@ -4,7 +4,7 @@ import logging
 import re
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -13,15 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from ..attention.context import score_terms, without_none
-from ..checkpoints.configuration import task_options
 from ..config import PositionConfig
 from ..errors import UserError
 from ..positions import PositionScheme
 from ..positions.description import Description, describe, differences, from_text
 from ..positions.gain import ScoreParameters
 from ..transformer import PositionalAttention
-from ..translate.directions import read_task
-from .growing import MASK, grow
+from .growing import grow
 from .lengthening import lengthen
 
 logger = logging.getLogger(__name__)
@@ -253,27 +251,25 @@ def _parts(name: str) -> set[str]:
     return set(name.split("."))
 
 
-def read_description(state: dict[str, Any]) -> Description | None:
-    """Keep the description of a checkpoint's positions for the model that loads it."""
+def read_description(state: dict[str, Any], ends_in_mask: bool = False) -> Description | None:
+    """Keep the description of a checkpoint's positions for the model that loads it.
+
+    :param ends_in_mask: see `CheckpointLoad`
+    """
     load = _current_load.get()
     if load is None or not isinstance(load.model, WarmStart):
         return None
     load.description = description_of(state["cfg"]["model"])
-    load.ends_in_mask = adds_mask(task_options(state))
+    load.ends_in_mask = ends_in_mask
     return load.description
 
 
-def adds_mask(task: Mapping[str, Any]) -> bool:
-    """Whether a task, of translation or of BART's pretraining, adds <mask> to its dictionary."""
-    marked = None
-    with suppress(UserError):  # marks that only `translate` needs
-        marked = read_task(task)
-    return MASK in marked[1] if marked else "denoising" in str(task.get("_name"))
+def compare_descriptions(path: str, state: dict[str, Any], ends_in_mask: bool = False) -> None:
+    """Log how the positions of a checkpoint differ from the positions of the resumed model.
 
-
-def compare_descriptions(path: str, state: dict[str, Any]) -> None:
-    """Log how the positions of a checkpoint differ from the positions of the resumed model."""
-    description, load = read_description(state), _current_load.get()
+    :param ends_in_mask: see `CheckpointLoad`
+    """
+    description, load = read_description(state, ends_in_mask), _current_load.get()
     if description is None or load is None or load.is_warm_start:
         return
     new = describe(PositionConfig.from_args(load.model.args))

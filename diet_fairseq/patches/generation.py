@@ -1,4 +1,4 @@
-"""Searches that forbid or compare words, and BLEU in validation."""
+"""Searches that forbid or compare words, BLEU in validation, and mBART's task."""
 
 from collections.abc import Callable
 from typing import Any
@@ -58,3 +58,13 @@ def count_words_of_language(
         self.bleu = bleu(self.cfg.target_lang or "")
     with patch("sacrebleu.corpus_bleu", self.bleu.corpus_score):
         return score(self, generator, sample, model)
+
+
+@intercepts(
+    "fairseq.tasks.translation_from_pretrained_bart:TranslationFromPretrainedBARTTask.__init__",
+    correctness="--task translation_from_pretrained_bart (mBART) ends in an AttributeError: "
+    "it reads options that TranslationTask no longer keeps",
+)
+def keep_options(initialize: Callable, self: Any, args: Any, *dictionaries: Any) -> None:
+    self.args = args
+    initialize(self, args, *dictionaries)

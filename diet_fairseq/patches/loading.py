@@ -57,7 +57,7 @@ def with_safe_load(torch: Any) -> Any:
 def check_checkpoint(load_checkpoint_to_cpu: Callable, path: str, *args: Any, **kwargs: Any) -> Any:
     check_regular(path)
     state = load_checkpoint_to_cpu(path, *args, **kwargs)
-    warm_start.compare_descriptions(path, state)
+    warm_start.compare_descriptions(path, state, configuration.adds_mask(state))
     return state
 
 
@@ -137,7 +137,8 @@ def broadcast_plain_data(broadcast_object: Callable, obj: Any, *args: Any, **kwa
         obj = {**obj, "cfg": OmegaConf.to_container(obj["cfg"], enum_to_str=True)}
     received = broadcast_object(obj, *args, **kwargs)
     if obj is None and isinstance(received, dict) and "cfg" in received:
-        warm_start.read_description(received)  # the process that sent it has read the file
+        # the process that sent it has read the file
+        warm_start.read_description(received, configuration.adds_mask(received))
     return received
 
 

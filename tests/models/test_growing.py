@@ -1,13 +1,16 @@
 """A warm start with new tokens at the end of the dictionary keeps the others."""
 
 import logging
+from argparse import Namespace
 
 import pytest
 import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
+from omegaconf import OmegaConf
 
+from diet_fairseq.checkpoints.configuration import adds_mask
 from diet_fairseq.errors import UserError
 from diet_fairseq.models import warm_start
 from tests.support import tiny
@@ -159,19 +162,20 @@ def test_a_mask_in_the_dictionary_s_file_stays():
         ({"_name": "multilingual_denoising"}, True),
         ({"_name": "translation_from_pretrained_bart", "langs": "en"}, True),
         ({"_name": "translation_multi_simple_epoch", "langs": "en,de"}, False),
-        ({"_name": "translation_multi_simple_epoch", "lang_tok_style": "other"}, False),
+        ({"_name": "translation_multi_simple_epoch", "lang_tok_style": "mbart"}, True),
+        ({"_name": "translation_multi_simple_epoch", "extra_data": {"mono_dae": ""}}, True),
     ],
 )
 def test_the_task_of_a_translation_model_tells_whether_it_has_a_mask(task, expected):
-    assert warm_start.adds_mask(task) == expected
+    for stored in (task, Namespace(**task), OmegaConf.create(task)):
+        assert adds_mask({"cfg": {"task": stored}}) == expected
 
 
 def test_a_language_s_tag_of_mbart_stands_before_the_mask():
     source = build(dictionary(*OLD, "<mask>"))
     model = build(dictionary(*OLD, "[nl]", "<mask>"), new_rows_from="__en__")
     with warm_start.loading(model):
-        task = {"_name": "translation_from_pretrained_bart", "langs": "en"}
-        warm_start.read_description({"cfg": {"model": {}, "task": task}})
+        warm_start.read_description({"cfg": {"model": {}}}, ends_in_mask=True)
         model.load_state_dict(source.state_dict())
     old, new = source.encoder.embed_tokens.weight, model.encoder.embed_tokens.weight
     assert torch.equal(new, torch.cat([old[:8], old[7:8], old[8:]]))

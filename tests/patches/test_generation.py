@@ -1,12 +1,15 @@
 """n-gram blocking, diverse beam search and BLEU in validation count what they say."""
 
+from argparse import Namespace
 from types import SimpleNamespace
 
 import pytest
 import torch
+from fairseq.data import Dictionary
 from fairseq.ngram_repeat_block import NGramRepeatBlock
 from fairseq.search import DiverseBeamSearch
 from fairseq.tasks.translation import TranslationTask
+from fairseq.tasks.translation_from_pretrained_bart import TranslationFromPretrainedBARTTask
 from transformers import NoRepeatNGramLogitsProcessor
 
 from diet_fairseq.text.scores import score
@@ -63,3 +66,25 @@ def test_bleu_in_validation_counts_words_of_the_target_language(language, monkey
     sample = {"target": torch.tensor([[4]])}
     ours = TranslationTask._inference_with_bleu(task, None, sample, None)
     assert ours.score == score(lines, references, pair=("de", language))["BLEU"]
+
+
+def test_mbart_s_task_has_its_options():
+    options = Namespace(
+        langs="en_XX,ro_RO", source_lang="en_XX", target_lang="ro_RO", left_pad_source=True,
+        left_pad_target=False,
+    )  # fmt: skip
+    words = Dictionary()
+    task = TranslationFromPretrainedBARTTask(options, words, words)
+    assert task.build_generator([Echo(words)], Namespace()).eos == words.index("[ro_RO]")
+
+
+class Echo(torch.nn.Module):
+    """A model of which the search needs no more than its length."""
+
+    def __init__(self, dictionary):
+        super().__init__()
+        self.encoder, self.decoder = torch.nn.Identity(), torch.nn.Identity()
+        self.decoder.dictionary = dictionary
+
+    def max_decoder_positions(self):
+        return 9

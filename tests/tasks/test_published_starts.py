@@ -34,7 +34,6 @@ def train(model, data, scheme, folder, *options):
         "train", data, f"--arch=transformer_{scheme}", *sizes, "--optimizer=adam", "--cpu",
         "--lr=0.001", "--max-tokens=400", "--max-update=3", "--num-workers=0",
         f"--finetune-from-model={model.checkpoint}", f"--save-dir={folder}", *options,
-        first=published.repair_stock_fairseq,
     )  # fmt: skip
     assert done.status == 0, done.text[-3000:]
     return done.text
@@ -75,20 +74,27 @@ def test_a_published_model_goes_on_with_other_positions(layout, scheme, tmp_path
 
 
 @pytest.mark.slow
-def test_a_language_is_added_to_m2m100(tmp_path):
-    model = published.m2m100(tmp_path / "published")
-    data = prepare(model, tmp_path)
+@pytest.mark.parametrize(
+    ("layout", "languages", "copied", "tag"),
+    [
+        (published.m2m100, "de,en,fr,nl", "__de__", "__nl__"),
+        (published.mbart, "ar_AR,cs_CZ,en_XX,ro_RO,nl_XX", "[ro_RO]", "[nl_XX]"),  # before <mask>
+    ],
+)
+def test_a_language_is_added(layout, languages, copied, tag, tmp_path):
+    model = layout(tmp_path / "published")
+    data, pair = prepare(model, tmp_path), model.pairs[0]
+    names = [f"-s={pair[0]}", f"-t={pair[1]}"] if layout is published.mbart else []
     log = train(
-        model, data, "rope", tmp_path / "run", *model.training, "--langs=de,en,fr,nl",
-        "--new-rows-from=__de__",
+        model, data, "rope", tmp_path / "run", *model.training, *names, f"--langs={languages}",
+        f"--new-rows-from={copied}",
     )  # fmt: skip
-    assert "tokens, from __nl__ on; new rows are copies of __de__" in log
-    translator = Translator(
-        tmp_path / "run" / "checkpoint_last.pt", data=data, subwords=model.subwords,
-        source_lang="en", target_lang="de",
-    )  # fmt: skip
-    assert translator.targets["en"] == ["de", "fr", "nl"]
-    assert translator.translate(sentences(2), target_lang="de") != [""] * 2
+    assert f"tokens, from {tag} on; new rows are copies of {copied}" in log
+    options = model.options(pair) | {"data": data}
+    translator = Translator(tmp_path / "run" / "checkpoint_last.pt", **options)
+    if layout is published.m2m100:
+        assert translator.targets["en"] == ["de", "fr", "nl"]
+    assert translator.translate(sentences(2)) != [""] * 2
 
 
 ENCODERS = [(layout, scheme) for layout in (published.roberta, published.xlmr)

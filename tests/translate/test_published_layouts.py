@@ -110,7 +110,9 @@ def test_transformers_translates_the_same_without_tags(model, tmp_path):
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
     inputs = tokenizer(TEXTS, return_tensors="pt", padding=True)
     outputs = tokenizer.batch_decode(
-        exported.generate(**inputs, num_beams=1, max_new_tokens=50), skip_special_tokens=True
+        exported.generate(**inputs, num_beams=1), skip_special_tokens=True
     )
-    assert outputs == translator.translate(TEXTS, beam=1)
+    ours = translator.translate(TEXTS, beam=1)
+    # random translations hardly end, and the limits differ
+    assert [text.split()[:30] for text in outputs] == [text.split()[:30] for text in ours]
     assert len(set(outputs)) > 1
