@@ -188,3 +188,25 @@ def test_a_resumed_run_does_not_grow():
         pytest.raises(RuntimeError, match="size mismatch"),
     ):
         model.load_state_dict(source.state_dict())
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_a_model_of_several_directions_must_share_its_parameters(is_shared):
+    """fairseq's multilingual_transformer has them once for each pair."""
+    source, model = build(dictionary(*OLD)), build(dictionary(*OLD))
+    name = "encoder.layers.0.fc1.bias"
+    state = {}
+    for pair in ("de-en", "en-de"):
+        state |= {f"models.{pair}.{name}": value for name, value in source.state_dict().items()}
+    with warm_start.loading(model):
+        if is_shared:
+            model.load_state_dict(state)
+            assert torch.equal(model.state_dict()[name], source.state_dict()[name])
+            return
+        state[f"models.en-de.{name}"] = state[f"models.en-de.{name}"] + 1
+        with pytest.raises(UserError) as error:
+            model.load_state_dict(state)
+    assert str(error.value) == (
+        "--finetune-from-model has an encoder or a decoder for each language (encoder.layers.0.fc1."
+        "bias of en-de differs): only models of --share-encoders --share-decoders can be used"
+    )
