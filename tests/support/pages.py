@@ -88,7 +88,7 @@ def first_block(text: str, language: str) -> str:
 def write_own_scheme(folder: Path) -> Path:
     """Write the scheme of CONTRIBUTING.md, a package; its folder."""
     section = section_of("CONTRIBUTING.md", "A new scheme is one file")
-    [path] = re.findall(r"The file `(\S+)`", section)
+    path = re.findall(r"`(\S+/__init__\.py)`", section)[0]
     (folder / path).parent.mkdir()
     (folder / path).write_text(first_block(section, "python"))
     return (folder / path).parent
