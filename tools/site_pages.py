@@ -1,6 +1,6 @@
 """Hooks of mkdocs.yml: all Markdown pages of the repository, at their paths in it.
 
-Pages keep the links that GitHub shows. The navigation has the sections and the order of the lists
+Pages keep the links that GitHub shows. The navigation has the sections and the order of the list
 in docs/README.md, so no page is named twice.
 """
 
@@ -15,8 +15,8 @@ INDEX = "docs/README.md"
 PAGES = ("*.md", "docs/**/*.md", "examples/**/*.md", "results/*.md")
 #: text and path of a relative link
 LINK = re.compile(r"\[([^\]]*)\]\((?!\w+:)([^)\s#]+)[^)]*\)")
-#: a heading, or a paragraph that ends with a colon, and the list below it
-SECTION = re.compile(r"^(?:#+ (.+)|(\w.*):)\n\n((?:(?:- |  ).*\n?)+)", re.MULTILINE)
+#: an item of docs/README.md's list: the name before its colon, and its lines
+SECTION = re.compile(r"^- ([^:\[]+):(.*\n(?:  .*\n)*)", re.MULTILINE)
 
 
 def page_paths() -> list[str]:
@@ -36,9 +36,9 @@ def navigation() -> list[dict[str, Any]]:
     """The sections of docs/README.md, the pages of Python names, and all other pages."""
     text = (ROOT / INDEX).read_text(encoding="utf-8")
     sections: dict[str, list[str]] = {"Start": ["README.md", INDEX]}
-    for heading, paragraph, items in SECTION.findall(text):
-        paths = dict.fromkeys(linked_paths(INDEX, items))
-        sections[heading or paragraph] = [path for path in paths if path.endswith(".md")]
+    for name, links in SECTION.findall(text):
+        paths = dict.fromkeys(linked_paths(INDEX, links))
+        sections.setdefault(name, []).extend(path for path in paths if path.endswith(".md"))
     sections["From Python"] = [path for path in page_paths() if path.startswith("docs/api/")]
     listed = {path for paths in sections.values() for path in paths}
     sections["More"] = [path for path in page_paths() if path not in listed]
@@ -63,7 +63,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 def on_files(files: Files, config: Any) -> Files:
     """Replace the files of docs/ by the repository's pages and the files that these link to."""
-    for file in [file for file in files if Path(file.abs_src_path or "").is_relative_to(ROOT)]:
+    folder = Path(config.docs_dir)  # not the theme's files, which may lie in .venv below ROOT
+    for file in [file for file in files if Path(file.abs_src_path or "").is_relative_to(folder)]:
         files.remove(file)
     pages = page_paths()
     linked = {

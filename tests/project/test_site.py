@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import diet_fairseq
-from tests.support.pages import ROOT
+from tests.support.pages import ROOT, text_of
 
 
 def test_every_public_name_has_an_entry():
@@ -31,6 +31,11 @@ def test_the_site_has_every_page_and_name_and_loads_nothing_from_elsewhere(tmp_p
     assert "docs/api/translator.html#diet_fairseq.translate.translator.Translator" in places
     assert "docs/api/schemes.html#diet_fairseq.positions.base.PositionScheme" in places
     assert "docs/api/hf.html#diet_fairseq.hf.DietForMaskedLM" in places
+    assert list((tmp_path / "assets" / "stylesheets").glob("main.*.css"))
+    sections = re.findall(r"^- ([^:]+): ", text_of("docs/README.md"), re.MULTILINE)
+    index = (tmp_path / "index.html").read_text()
+    shown = re.findall(r'md-nav__icon md-icon"></span>\s+(.+)', index)
+    assert [name for name in shown if name in sections] == sections
     loads = re.compile(r'(?:<script[^>]* src|<img[^>]* src|<link[^>]* href)="?https?://')
     for page in tmp_path.rglob("*.html"):
         assert not loads.search(page.read_text()), page
