@@ -69,7 +69,7 @@ def test_a_trained_translation_model_is_of_its_class_again(name, tmp_path):
     out = trained(build, tmp_path / "folder", tmp_path / "out", **changes)
     export(out, tmp_path / "hf", "--original")
     compare_translation(tmp_path / "hf", out)
-    check_folder(tmp_path)
+    compare_folder(tmp_path)
 
 
 @pytest.mark.parametrize("name", ENCODERS)
@@ -78,7 +78,7 @@ def test_a_trained_encoder_is_of_its_class_again(name, tmp_path):
     out = trained(build, tmp_path / "folder", tmp_path / "out", **changes)
     export(out / "model.pt", tmp_path / "hf", "--original", "--data", out, "--subwords", "none")
     compare_encoder(tmp_path / "hf", out)
-    check_folder(tmp_path)
+    compare_folder(tmp_path)
 
 
 @pytest.mark.slow
@@ -93,7 +93,7 @@ def test_generate_translates_as_fairseq_does(name, tmp_path):
     assert generate(tmp_path / "folder", tmp_path / "out", LINES) != ours
 
 
-def check_folder(folder: Path) -> None:
+def compare_folder(folder: Path) -> None:
     """Check the files of ``folder / "hf"`` against the original ones in ``folder / "folder"``."""
     before, after = folder / "folder", folder / "hf"
     configs = [json.loads((path / "config.json").read_text()) for path in (before, after)]

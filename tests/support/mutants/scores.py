@@ -276,7 +276,7 @@ def a_promise_of_factors(patch: Patch) -> None:
     patch.setattr(relative.T5, "kinds", frozenset({"factors"}))
 
 
-@instead_of(DietAbs, "_of")
+@instead_of(DietAbs, "_select_rows")
 def factors_of_another_rank(original, self, *args):
     return original(self, *args).relu()[..., 1:]
 
