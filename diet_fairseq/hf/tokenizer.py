@@ -186,7 +186,7 @@ class DietTokenizer(PreTrainedTokenizerFast):
 
     @property
     def src_lang(self) -> str | None:
-        """The language of the source; it may be set to another one that the model has."""
+        """The source language. You can set any source language of the model."""
         return self.source_lang
 
     @src_lang.setter
@@ -195,7 +195,7 @@ class DietTokenizer(PreTrainedTokenizerFast):
 
     @property
     def tgt_lang(self) -> str | None:
-        """The language of the target; it may be set to another one that the model has."""
+        """The target language. You can set any target language of the model."""
         return self.target_lang
 
     @tgt_lang.setter

@@ -69,7 +69,7 @@ def bleu_tokenizer(language: str) -> str:
 
 
 @cache
-def letters_of(language: str) -> Any:
+def compile_letters(language: str) -> Any:
     """A pattern of a letter in a language's script; None if the code does not tell the script.
 
     Args:
@@ -98,7 +98,7 @@ def explain_other_script(lines: Iterable[str], source: str, target: str) -> str 
         return None
 
     def share(language: str) -> float | None:
-        pattern = letters_of(language)
+        pattern = compile_letters(language)
         return None if pattern is None else len(pattern.findall(letters)) / len(letters)
 
     own, other = share(source), share(target)

@@ -14,6 +14,7 @@ import transformers
 from huggingface_hub import ModelCard
 
 from diet_fairseq import Translator
+from diet_fairseq.hf.convert.card import read_kept
 from tests.hf.conftest import export, loaded, take_back
 from tests.hf.test_bad_input import refused
 from tests.hf.test_originals import (
@@ -204,3 +205,17 @@ def swap_lines(path: Path) -> None:
     """Swap the first two lines of a dictionary."""
     first, second, *rest = path.read_text().splitlines(keepends=True)
     path.write_text("".join([second, first, *rest]))
+
+
+@pytest.mark.parametrize(
+    ("top", "kept"),
+    [
+        ("language: no\ndate: 2020-13-45\nlicense: mit\n", {"language": "no", "license": "mit"}),
+        ("language: [en, no]\nlicense: {a: b}\n", {"language": ["en", "no"]}),
+        ("language: " + "[" * 5000, {}),
+        ("language: [en", {}),
+        ("just text", {}),
+    ],
+)
+def test_a_stranger_s_card_gives_its_text_alone(top, kept):
+    assert read_kept(f"---\n{top}") == kept

@@ -7,7 +7,7 @@ import pytest
 
 from diet_fairseq import Translation, Translator
 from diet_fairseq.errors import UserError
-from diet_fairseq.text.languages import SCRIPTS, explain_other_script, letters_of
+from diet_fairseq.text.languages import SCRIPTS, compile_letters, explain_other_script
 from diet_fairseq.text.tokenizer import Tokenizer, split_sentences
 from diet_fairseq.translate.translator import TooLong
 from tests.support.texts import ODD
@@ -218,6 +218,6 @@ def test_a_text_that_may_be_in_the_source_language_is_not_logged(source, target,
 
 def test_scripts_of_all_languages_are_known_to_regex():
     for names in (*SCRIPTS.values(), "eng_Latn", "zho_Hans", "jpn_Jpan", "kor_Kore"):
-        assert all(letters_of(name) is not None for name in names.split())
-    assert letters_of("hin_Deva").fullmatch("क")
-    assert letters_of("ja").fullmatch("の")
+        assert all(compile_letters(name) is not None for name in names.split())
+    assert compile_letters("hin_Deva").fullmatch("क")
+    assert compile_letters("ja").fullmatch("の")

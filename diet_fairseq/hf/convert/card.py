@@ -141,11 +141,7 @@ def original_card(name: str, model: Any, folder: Path) -> str:
         model: in transformers
         folder: that of the imported model's text files
     """
-    try:
-        top = yaml.safe_load(read_top(folder).removeprefix("---\n"))
-    except yaml.YAMLError:
-        top = None
-    kept = {key: top[key] for key in KEPT_KEYS if key in top} if isinstance(top, dict) else {}
+    kept = read_kept(read_top(folder))
     license = read_license(folder)
     kind = "translation" if model.config.is_encoder_decoder else "fill-mask"
     data = ModelCardData(
@@ -159,6 +155,25 @@ def original_card(name: str, model: Any, folder: Path) -> str:
         version=__version__,
         license=(KEPT if license else UNKNOWN).format(license=license),
     )
+
+
+def read_kept(top: str) -> dict[str, Any]:
+    """The values of `KEPT_KEYS` in the lines at the top of a card, which another person wrote.
+
+    Every scalar is text: ``no`` is Norwegian, and an impossible date is no error.
+    """
+    try:
+        values = yaml.load(top.removeprefix("---\n"), Loader=yaml.BaseLoader)
+    except (yaml.YAMLError, RecursionError):
+        return {}
+    if not isinstance(values, dict):
+        return {}
+    kept = {key: values[key] for key in KEPT_KEYS if key in values}
+    return {
+        key: value
+        for key, value in kept.items()
+        if all(isinstance(item, str) for item in (value if isinstance(value, list) else [value]))
+    }
 
 
 def hub_code(language: str) -> str | None:
