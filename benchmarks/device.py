@@ -106,6 +106,8 @@ def profile_kernels(run: Callable[[], object], device: str) -> dict[str, tuple[f
         now()
     times: dict[str, tuple[float, int]] = {}
     for event in profiler.key_averages():
+        if event.is_user_annotation:  # the span of an optimizer's step is no kernel
+            continue
         on_device = event.device_type != torch.autograd.DeviceType.CPU
         if on_device == (device == "cuda"):
             spent = event.self_device_time_total if on_device else event.self_cpu_time_total

@@ -31,7 +31,6 @@ class Call:
     arch: int = 90
     width: int = 64
     dropout: bool = False
-    far: bool = True
     padded: bool = True
     causal: bool = True
     dtype: str = "bf16"
@@ -40,18 +39,17 @@ class Call:
         return tiles_of(name, torch.bfloat16, self.width, self.arch // 10, self.dropout)
 
     def constants(self, name: str, tile: Tile) -> dict[str, Any]:
-        sizes = {"BM": tile.queries, "BN": tile.keys, "EDGE": self.padded, "EVEN": not self.padded}
-        if name == "backward_line":
-            queries = self.tiles("backward_queries")[0]
-            sizes |= {"S": tile.queries, "BM": queries.queries, "BN": queries.keys}
+        sizes = {"BM": tile.queries, "BN": tile.keys, "EVEN": not self.padded}
         columns = 1 << (self.width - 1).bit_length()
-        sizes |= {"d": self.width, "W": columns, "HAS_FAR": self.far, "CAUSAL": self.causal}
+        sizes |= {"d": self.width, "W": columns, "CAUSAL": self.causal}
         absent = ({} if self.padded else {"pad": None}) | ({} if self.dropout else {"seed": None})
+        if name == "backward_queries":
+            absent["grad_line"] = None
         return sizes | {"P": "ieee"} | absent
 
 
 CALLS = [
-    *(Call(far=False, padded=False, causal=False), Call(causal=False), Call(dtype="fp16")),
+    *(Call(padded=False, causal=False), Call(causal=False), Call(dtype="fp16")),
     *(Call(arch, width) for arch in (80, 90, 100) for width in (64, 128)),
     *(Call(arch, dropout=True) for arch in (80, 90, 100)),
     *(Call(width=96), Call(width=128, dropout=True)),
@@ -75,7 +73,7 @@ def check(code: Machine, arch: int, has_wgmma: bool = True) -> None:
 def test_a_kernel_s_code_spills_waits_and_adds_nothing(name, call, tmp_path):
     from diet_fairseq.attention.backends import offset_kernels
 
-    kernel = getattr(offset_kernels, f"offset_{name}")
+    kernel = getattr(offset_kernels, f"offset_{name.removesuffix('_and_line')}")
     programs = []
     for tile in call.tiles(name):
         constants = call.constants(name, tile)

@@ -12,14 +12,14 @@ def launch(sentences: int, dropout: float = 0.0, causal: bool = False) -> Launch
     """A call of 16 heads and 512 tokens, on tensors without numbers."""
     q = torch.empty(sentences, 16, 512, 64, dtype=torch.bfloat16, device="meta")
     line = torch.empty(16, 1023, device="meta")
-    return Launch(q, q, q, line, None, None, 2**30, causal, dropout)
+    return Launch(q, q, q, line, None, None, causal, dropout)
 
 
 @pytest.mark.parametrize(
     ("kernel", "width", "a100", "h100", "b200"),
     [
-        ("forward", 64, [0, 1, 2, 3, 4], [0, 1, 2, 3, 4], [0, 4]),
-        ("backward_keys", 64, [1, 3], [0, 1, 2, 3], [0, 1, 2, 3]),
+        ("forward", 64, [0, 1, 2], [0, 1, 2], [0, 2]),
+        ("backward_keys", 64, [1, 2], [0, 1, 2], [0, 1, 2]),
         ("backward_keys", 128, [2], [0, 1, 2], [2]),
     ],
 )
@@ -32,12 +32,9 @@ def test_tiles_that_spill_registers_on_a_gpu_are_left_out(kernel, width, a100, h
 
 @pytest.mark.parametrize("major", [7, 8, 9, 10, 12])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_every_call_has_tiles_and_the_lines_divide_the_queries(dtype, major):
+def test_every_call_has_tiles(dtype, major):
     for width, dropout in product([8, 64, 65, 128], [False, True]):
-        tiles = {name: tiles_of(name, dtype, width, major, dropout) for name in TILES}
-        assert all(tiles.values())
-        [step] = {size for tile in tiles["backward_line"] for size in tile[:2]}
-        assert not any(size % step for tile in tiles["backward_queries"] for size in tile[:2])
+        assert all(tiles_of(name, dtype, width, major, dropout) for name in TILES)
 
 
 def test_only_calls_that_fill_a_gpu_are_timed():

@@ -31,7 +31,7 @@ CALLS = [
 PATHS = [
     (case, backend)
     for case in dict.fromkeys(case for case, _ in CPU_PATHS)
-    for backend in ("sdpa", "factors", "offsets", "offsets_v2", "cudnn")
+    for backend in ("sdpa", "factors", "offsets", "cudnn")
     if backend in ("sdpa", "cudnn") or case.kind.kinds == {backend.removesuffix("_v2")}
 ]
 
@@ -92,8 +92,7 @@ def test_every_tile_of_a_kernel_computes_what_the_reference_does(kernel, causal,
                 return (tile,) if name == kernel else tiles_of(name, HALF, width, major)[:1]
 
             monkeypatch.setattr(Launch, "tiles", tiles)
-            backend = "offsets_v2" if kernel == "backward_queries_and_line" else "offsets"
-            assert comparison.matches_reference(BACKENDS[backend], request), (width, tile)
+            assert comparison.matches_reference(BACKENDS["offsets"], request), (width, tile)
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="cuDNN needs a GPU")
@@ -108,13 +107,12 @@ def test_cudnn_with_a_score_equals_the_reference(tokens, scheme, monkeypatch):
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
-@pytest.mark.parametrize("backend", ["offsets", "offsets_v2"])
-def test_two_runs_of_the_kernels_for_offsets_give_the_same_bits(backend, dropout, causal):
+def test_two_runs_of_the_kernels_for_offsets_give_the_same_bits(dropout, causal):
     request = replace(request_of("t5", 512, 512, 64, HALF, causal), dropout=dropout)
     runs = []
     for _ in range(2):
         torch.manual_seed(1)  # of dropout
-        runs.append(comparison.compute_results(BACKENDS[backend], request))
+        runs.append(comparison.compute_results(BACKENDS["offsets"], request))
     first, second = runs
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 

@@ -149,7 +149,7 @@ def with_its_options(case: Case) -> Iterator[Case]:
 
 
 #: backends that are the reference on a CPU
-ON_GPUS = ("offsets", "offsets_v2", "cudnn")
+ON_GPUS = ("offsets", "cudnn")
 
 
 def fast_paths(case: Case) -> list[str]:

@@ -27,8 +27,6 @@ from diet_fairseq.positions.layout import Layout, toeplitz
 offsets: Any = import_module("diet_fairseq.attention.backends.offsets")
 ATEN = torch.ops.aten
 BATCH, HEADS = 2, 2
-#: the sets of kernels, and whether they fuse the line's gradient with that of the queries
-KERNELS = {"offsets": False, "offsets_v2": True}
 
 
 @dataclass(frozen=True)
@@ -77,9 +75,7 @@ def kernels_with(tile: int, faulty: Callable[..., Any] | None = None) -> Any:
     """Tiles small enough for the interpreter: queries are met two tiles at a time."""
 
     def tiles_of(kernel: str, *_: Any) -> Any:
-        return (
-            offsets.Tile(*(tile, tile) if kernel == "backward_line" else (2 * tile, tile), 4, 2),
-        )
+        return (offsets.Tile(2 * tile, tile, 4, 2),)
 
     replaced: dict[str, Any] = {"tiles_of": tiles_of} | ({"Launch": faulty} if faulty else {})
     return patch.multiple(offsets, **replaced)
@@ -88,9 +84,9 @@ def kernels_with(tile: int, faulty: Callable[..., Any] | None = None) -> Any:
 close: Any = partial(torch.testing.assert_close, rtol=2e-5, atol=2e-5)
 
 
-def check(call: Call, backend: str = "offsets") -> None:
+def check(call: Call) -> None:
     with kernels_with(call.tile), patch.object(offsets, "reference", None):
-        results = call.results(backend)
+        results = call.results("offsets")
     # half precision is rounded at other places, float32 only summed in another order
     error = 2e-5 if call.dtype == torch.float32 else 1e-2
     for result, expected in zip(results, call.results("reference"), strict=True):
@@ -98,7 +94,7 @@ def check(call: Call, backend: str = "offsets") -> None:
         torch.testing.assert_close(result, expected, rtol=error, atol=error)
 
 
-#: tiles are of 16 and 32 tokens, in the reach of 3 offsets a few are near; one has only padding
+#: tiles are of 16 and 32 tokens; one sentence has only padding
 CALLS = {
     "an encoder, nothing padded": Call("diet_rel", (9, 9)),
     "a decoder, padded on the left, heads share": Call(
@@ -112,9 +108,9 @@ CALLS = {
     "fixed slopes": Call("alibi", (9, 7), options={"slopes": "fixed"}),
 }
 SLOW_CALLS = {
-    "far tiles on both sides": Call("diet_rel", (50, 35), options={"clip": 3}),
+    "clipped offsets on both sides": Call("diet_rel", (50, 35), options={"clip": 3}),
     "buckets, padded on the right": Call("t5", (20, 13), options={"buckets": 8}),
-    "a decoder with far tiles": Call(
+    "a decoder, clipped offsets": Call(
         "diet_rel", (40, 30), causal=True, left_pad=True, options={"clip": 3}
     ),
     "one query, padded": Call("t5", (9, 7), causal=True, left_pad=True, queries=1),
@@ -134,8 +130,8 @@ SLOW_CALLS = {
 }
 
 
-def cross_attention(backend: str) -> None:
-    """More queries than keys, and far offsets beyond the end of the keys."""
+def cross_attention() -> None:
+    """More queries than keys."""
     torch.manual_seed(1)
     q, k, v, g = (torch.randn(1, 2, n, 16) for n in (70, 33, 33, 70))
     numbers, reach = torch.randn(2, 11), 5
@@ -143,15 +139,14 @@ def cross_attention(backend: str) -> None:
     leaves = [x.requires_grad_() for x in (q, k, v, numbers)]
     with kernels_with(16):
         line = numbers[:, rows]
-        reach = offsets.UNLIMITED if KERNELS[backend] else reach
-        out, _ = offsets.attend(q, k, v, line, None, None, reach, False, 0.0, KERNELS[backend])
+        out, _ = offsets.attend(q, k, v, line, None, None, False, 0.0)
         gradients = torch.autograd.grad(out, leaves, g)
     expected = (q @ k.mT + toeplitz(numbers[:, rows], 70)).softmax(-1) @ v
     expected_gradients = torch.autograd.grad(expected, leaves, g)
     close((out, *gradients), (expected, *expected_gradients))
 
 
-def dropout(backend: str) -> None:
+def dropout() -> None:
     """The weights that are dropped are the same forward and backward, in every kernel."""
     torch.manual_seed(1)
     rate, seed, n = 0.3, torch.tensor([7]), 40
@@ -160,7 +155,7 @@ def dropout(backend: str) -> None:
     leaves = [x.requires_grad_() for x in (q, k, v, line)]
 
     def attend(v: Tensor, q: Tensor = q, k: Tensor = k) -> Tensor:
-        out, _ = offsets.attend(q, k, v, line, None, seed, 2**30, True, rate, KERNELS[backend])
+        out, _ = offsets.attend(q, k, v, line, None, seed, True, rate)
         return out
 
     with kernels_with(16):
@@ -181,7 +176,7 @@ def dropout(backend: str) -> None:
     close((out, *gradients), (expected, *expected_gradients))
 
 
-def timed_tiles(backend: str) -> None:
+def timed_tiles() -> None:
     """Tiles are timed once, and all kernels work with those that were the fastest."""
     from triton.runtime.autotuner import Autotuner
 
@@ -193,25 +188,22 @@ def timed_tiles(backend: str) -> None:
         return [-float(len(timed))]  # the last is the fastest
 
     def tiles(launch: Any, name: str) -> Any:
-        first, second = [(16, 16)] * 2 if name == "backward_line" else [(32, 32), (64, 16)]
-        return offsets.Tile(*first, 4, 2), offsets.Tile(*second, 8, 2)
+        return offsets.Tile(32, 32, 4, 2), offsets.Tile(64, 16, 8, 2)
 
     with patch.object(Autotuner, "do_bench", bench), patch.object(offsets.Launch, "tiles", tiles):
         for _ in range(2):
-            close(call.results(backend), call.results("reference"))
+            close(call.results("offsets"), call.results("reference"))
         kernels = ["forward", "backward_keys", "backward_queries_and_line"]
-        if backend == "offsets":
-            kernels[2:] = ["backward_queries", "backward_line"]
         assert len(timed) == 2 * len(kernels), timed
         sizes = offsets.tuned(kernels[2], tiles(None, "")).best_config.kwargs
         assert sizes == {"BM": 64, "BN": 16}, sizes
 
 
-def two_runs(backend: str) -> None:
+def two_runs() -> None:
     """Two runs give the same bits, dropout included."""
     call = Call("diet_rel", (40, 25), options={"clip": 3})
     with kernels_with(16):
-        first, second = (call.results(backend, dropout=0.1) for _ in range(2))
+        first, second = (call.results("offsets", dropout=0.1) for _ in range(2))
     assert all(map(torch.equal, first, second))
 
 
@@ -270,19 +262,18 @@ class PaddingForgotten(Mutant):
 
 class TheFutureForgotten(Mutant):
     def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments[:7], False, *arguments[8:])  # not causal
+        super().__init__(*arguments[:6], False, *arguments[7:])  # not causal
 
 
 class GradientsOnTheNextDiagonal(Mutant):
-    def line_gradient(self, *arguments: Any) -> Tensor:
-        return super().line_gradient(*arguments).roll(1, 1)
+    def line_gradient(self, sums: Tensor, BM: int, BN: int) -> Tensor:
+        return super().line_gradient(sums, BM, BN).roll(1, 1)
 
 
-class FarTilesForgotten(Mutant):
-    def line_gradient(
-        self, g: Tensor, norm: Tensor, delta: Tensor, grad_far: Tensor, far: dict[str, int]
-    ) -> Tensor:
-        return super().line_gradient(g, norm, delta, grad_far.zero_(), far)
+class TheLastSentenceForgotten(Mutant):
+    def line_gradient(self, sums: Tensor, BM: int, BN: int) -> Tensor:
+        self.batch -= 1
+        return super().line_gradient(sums, BM, BN)
 
 
 SMALL = Call("diet_rel", (6, 4), causal=True, left_pad=True)
@@ -291,7 +282,7 @@ MUTANTS = {
     PaddingForgotten: SMALL,
     TheFutureForgotten: SMALL,
     GradientsOnTheNextDiagonal: SMALL,
-    FarTilesForgotten: SLOW_CALLS["a decoder with far tiles"],
+    TheLastSentenceForgotten: SMALL,
 }
 
 
@@ -304,30 +295,28 @@ def caught(mutant: type[Mutant]) -> None:
     raise AssertionError("not caught")
 
 
-def opcheck(backend: str) -> None:
+def opcheck() -> None:
     """The description of the operator for `torch.compile` is true."""
     q, k, v = (torch.randn(1, 2, tokens, 8, requires_grad=True) for tokens in (3, 5, 5))
     pad = torch.tensor([[0.0, 0.0, 0.0, 0.0, -torch.inf]])
     line = torch.randn(2, 7, requires_grad=True)
     with kernels_with(16):
-        arguments = (q, k, v, line, pad, None, 2**30, False, 0.0, KERNELS[backend])
+        arguments = (q, k, v, line, pad, None, False, 0.0)
         torch.library.opcheck(offsets.offset_attention, arguments)
 
 
 class Attention(torch.nn.Module):
     """Self-attention with one trained line, on tokens (T, B, H d_h)."""
 
-    def __init__(self, backend: str) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.fused_line = KERNELS[backend]
         torch.manual_seed(1)
         self.projection = torch.nn.Linear(16, 48)
         self.line = torch.nn.Parameter(torch.randn(2, 9))
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = self.projection(x).view(5, 1, 3, 2, 8).permute(2, 1, 3, 0, 4)
-        options = 2**30, True, 0.0, self.fused_line
-        return offsets.attend(q, k, v, self.line, None, None, *options)[0]
+        return offsets.attend(q, k, v, self.line, None, None, True, 0.0)[0]
 
 
 class Checkpointed(Attention):
@@ -337,13 +326,13 @@ class Checkpointed(Attention):
         return checkpoint(super().forward, x, use_reentrant=False)
 
 
-def compile_and_fsdp(backend: str) -> None:
+def compile_and_fsdp() -> None:
     """`torch.compile`, FSDP2, of one process here, and activation checkpointing change nothing."""
     from torch.distributed import HashStore, destroy_process_group, init_process_group
     from torch.distributed.fsdp import fully_shard
 
-    x, models = torch.randn(5, 1, 16), [Attention(backend) for _ in range(3)]
-    models.append(Checkpointed(backend))
+    x, models = torch.randn(5, 1, 16), [Attention() for _ in range(3)]
+    models.append(Checkpointed())
     models[1].compile(backend="aot_eager", fullgraph=True)
     init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     fully_shard(models[2], mesh=torch.distributed.init_device_mesh("cpu", (1,)))
@@ -358,20 +347,15 @@ def compile_and_fsdp(backend: str) -> None:
         torch.testing.assert_close([out, *grads], [outputs[0], *gradients[0]])
 
 
-def checks_of(backend: str, slow: bool) -> dict[str, Callable[[], None]]:
-    calls = SLOW_CALLS if slow else CALLS
-    # both sets of kernels have the forward pass, most of the interpreter's time
-    names = [*calls] if backend == "offsets" else [*calls][::2]
-    checks: dict[str, Callable[[], None]] = {n: partial(check, calls[n], backend) for n in names}
+def checks_of(slow: bool) -> dict[str, Callable[[], None]]:
+    calls, functions = CALLS, [score_gradient]
     if slow:
-        functions = cross_attention, dropout, two_runs, timed_tiles, opcheck, compile_and_fsdp
-        checks |= {function.__name__: partial(function, backend) for function in functions}
-    if backend == "offsets":
-        mutants = (mutant for mutant in MUTANTS if slow == (mutant is FarTilesForgotten))
-        checks |= {mutant.__name__: partial(caught, mutant) for mutant in mutants}
-        if not slow:
-            checks["score_gradient"] = score_gradient
-    return checks
+        calls = SLOW_CALLS
+        functions = [cross_attention, dropout, two_runs, timed_tiles, opcheck, compile_and_fsdp]
+    checks: dict[str, Callable[[], None]] = {n: partial(check, call) for n, call in calls.items()}
+    if not slow:
+        checks |= {mutant.__name__: partial(caught, mutant) for mutant in MUTANTS}
+    return checks | {function.__name__: function for function in functions}
 
 
 def main() -> None:
@@ -379,10 +363,10 @@ def main() -> None:
     for name in [*sys.modules]:  # PyTorch's compiler may have imported it already
         if name.startswith("triton") and not name.startswith("triton._C"):
             del sys.modules[name]
-    # the short sentences have far tiles, too, and may be even
-    offsets.LARGEST_TILE, offsets.EVEN = 0, 32
+    offsets.EVEN = 32  # short sentences may be even, too
+    torch.use_deterministic_algorithms(True)  # what no kernel writes is NaN
     np.seterr(all="ignore")  # rows beyond the end of a tile hold anything
-    for name, run in checks_of(sys.argv[1], slow="slow" in sys.argv).items():
+    for name, run in checks_of(slow="slow" in sys.argv).items():
         try:
             run()
             print(f"{name}: passed")

@@ -9,7 +9,7 @@ from .call import Backend, CallShape, has_triton, kernels_fit
 from .comparison import is_trusted
 from .cudnn import cudnn, cudnn_fits
 from .fused import factors, sdpa
-from .offsets import offsets, offsets_v2
+from .offsets import offsets
 from .reference import reference
 
 #: terms that fused attention can't compute, as it gets q, k, v and a mask
@@ -21,7 +21,6 @@ BACKENDS = {
     "sdpa": Backend(sdpa, serves=KINDS - UNFUSED),
     "factors": Backend(factors, serves=KINDS - UNFUSED, native_score=Factors),
     "offsets": Backend(offsets, serves=KINDS - UNFUSED, native_score=Offsets),
-    "offsets_v2": Backend(offsets_v2, serves=KINDS - UNFUSED, native_score=Offsets),
     "cudnn": Backend(cudnn, serves=KINDS - UNFUSED),
 }
 
@@ -66,7 +65,6 @@ def candidates(call: CallShape) -> list[str]:
     differs = {
         "factors": kinds <= {"factors", "transform"} and "factors" in kinds,
         "offsets": has_line,
-        "offsets_v2": has_line,
         "cudnn": has_shared_score,
     }
     return [
@@ -79,8 +77,8 @@ def candidates(call: CallShape) -> list[str]:
 def quickest(call: CallShape) -> str:
     """The key of `BACKENDS` that "auto" chooses, by timings on CPUs, an H100 and an H200.
 
-    docs/performance.md has the timings. On a GPU "offsets" is chosen only if its results
-    equal the reference's (`is_trusted`).
+    docs/performance.md has the timings. On a GPU "offsets" and "cudnn" are chosen only if their
+    results equal the reference's (`is_trusted`).
     """
     names = candidates(call)
     if names == ["reference"]:
@@ -97,10 +95,9 @@ def on_a_gpu(call: CallShape, names: list[str]) -> str:
     if "factors" in names and min(call.queries, call.keys) >= enough:
         return "factors"
     # dropout draws a number for every score, which costs more than the rest of the kernels
-    trusted = "offsets" in names and not call.dropout
-    if trusted and is_trusted("offsets", BACKENDS["offsets"], call):
-        return "offsets"
-    return "sdpa"
+    names = [name for name in ("offsets", "cudnn") if name in names and not call.dropout]
+    trusted = (name for name in names if is_trusted(name, BACKENDS[name], call))
+    return next(trusted, "sdpa")
 
 
 def on_a_cpu(call: CallShape, names: list[str]) -> str:

@@ -11,7 +11,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from ...positions.base import KINDS
 from ..context import scores_of, transform_queries_and_keys
 from .call import AttentionCall, Backend, CallShape
-from .offsets import has_far_tiles, is_even, is_recorded
+from .offsets import is_even, is_recorded
 from .reference import reference
 
 logger = logging.getLogger(__name__)
@@ -50,15 +50,12 @@ def unchanged(saved: Tensor) -> Tensor:
 def describe_kind(name: str, call_shape: CallShape) -> tuple[Any, ...]:
     """The properties of a call that kernels are compiled for, lengths aside."""
     layout, schemes = call_shape.layout, call_shape.schemes
-    queries, keys = call_shape.queries, call_shape.keys
-    reach = max([0, *(getattr(scheme, "outermost", 0) for scheme in schemes)])
     is_learned = any(p.requires_grad for scheme in schemes for p in scheme.parameters())
     names = name, *(type(scheme).__name__ for scheme in schemes)
     vectors = call_shape.shape[2], call_shape.dtype, call_shape.device, call_shape.dropout > 0
     gradients = call_shape.training, is_learned
     masks = layout.causal, layout.padding_mask is not None
-    tiles = has_far_tiles(reach, queries, keys), is_even(queries, keys)
-    return names, vectors, gradients, masks, tiles
+    return names, vectors, gradients, masks, is_even(call_shape.queries, call_shape.keys)
 
 
 def can_compare(call_shape: CallShape) -> bool:

@@ -8,11 +8,10 @@ For query i and key j of one sentence and head, with Tq queries that are the las
 Backward, with g the gradient of o, that of s_ij is d_ij = p_ij (m_ij g_i v_j - g_i o_i). Each
 kernel computes s_ij again and draws m_ij again from Philox's numbers; none adds by atomics.
 
-A program has a tile of queries or keys and meets the others a tile at a time, in four runs: tiles
-left of the diagonal by at least ``reach`` offsets, where one number is added to all scores; near
-tiles, which read the line; tiles right of it by ``reach``; tiles that need checks, at the end of
-the keys or at a causal diagonal. EVEN: no tile needs checks, so that the last run is not compiled
-and more programs share a multiprocessor. Scores and line are in units of log2 e, for `exp2`.
+A program has a tile of queries or keys and meets the others a tile at a time. Tiles that need
+checks, at the end of the keys or at a causal diagonal, are in a run of their own. EVEN: no tile
+needs checks, so that this run is not compiled and more programs share a multiprocessor. Scores and
+line are in units of log2 e, for `exp2`.
 
 Inputs (B, H, T, d) have any strides but the last; outputs lie in memory as (T, B, H, d). d columns
 of W, a power of 2, are used. ``pad`` is (B, Tk), -inf at padding and 0 elsewhere; under a causal
@@ -54,16 +53,12 @@ def store_rows(x, start, values, tokens, S: tl.constexpr, d: tl.constexpr, W: tl
 
 
 @triton.jit
-def load_bias(
-    line, far, entry, last, R: tl.constexpr, C: tl.constexpr, SIGN: tl.constexpr, FAR: tl.constexpr
-):
-    """(R, C): line[entry + SIGN (column - row)], SIGN 1 or -1; line[far] in a far tile.
+def load_bias(line, entry, last, R: tl.constexpr, C: tl.constexpr, SIGN: tl.constexpr):
+    """(R, C): line[entry + SIGN (column - row)], SIGN 1 or -1.
 
     Every entry is loaded once and then gathered in shared memory: Triton would copy a tile that is
     loaded as a whole to shared memory element by element, with bank conflicts.
     """
-    if FAR:
-        return tl.zeros((R, C), tl.float32) + tl.load(line + far)
     before: tl.constexpr = R - 1 if SIGN > 0 else C - 1
     number = tl.arange(0, 2 * R if R > C else 2 * C)
     numbers = tl.load(line + tl.maximum(tl.minimum(entry - before + number, last), 0))
@@ -108,30 +103,21 @@ def score_gradients(weight, grad, value, delta, seed, row, i, j, dropout, P: tl.
 
 
 @triton.jit
-def split_keys(
-    first, queries, keys, reach,
-    BM: tl.constexpr, BN: tl.constexpr, HAS_FAR: tl.constexpr, CAUSAL: tl.constexpr,
-):  # fmt: skip
-    """The keys where the four runs of a tile of queries start, their end, where far tiles start."""
-    position = first + keys - queries  # of the first query, among the keys
-    edge, end, far = keys // BN * BN, keys, keys
+def split_keys(first, queries, keys, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr):
+    """The keys of a tile of queries: where they start, where checks start, and their end."""
+    edge, end = keys // BN * BN, keys
     if CAUSAL:
+        position = first + keys - queries  # of the first query, among the keys
         edge = tl.minimum(edge, tl.maximum(position, 0) // BN * BN)
         end = tl.minimum(keys, position + BM)
-    near, second_far = 0, edge
-    if HAS_FAR:
-        near = tl.minimum(tl.maximum(position - reach + 1, 0) // BN * BN, edge)
-        if not CAUSAL:
-            far = tl.cdiv(tl.maximum(position + BM - 1 + reach, 0), BN) * BN
-            second_far = tl.maximum(tl.minimum(far, edge), near)
-    return 0, near, second_far, edge, end, far
+    return 0, edge, end
 
 
 @triton.jit
 def accumulate_output(
-    highest, total, out, query, k, v, k_t, v_t, line, pad, seed, i, begin, end, far,
+    highest, total, out, query, k, v, k_t, v_t, line, pad, seed, i, begin, end,
     first, queries, keys, dropout, BM: tl.constexpr, BN: tl.constexpr, d: tl.constexpr,
-    W: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, FAR: tl.constexpr, EDGE: tl.constexpr,
+    W: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
     if begin < end:  # ptxas would serialize the products of a loop that may be skipped
         for start in range(begin, end, BN):
@@ -139,7 +125,7 @@ def accumulate_output(
             key = load_rows(k, start, k_t, keys, BN, d, W, EDGE)
             products = tl.dot(query, tl.trans(key), input_precision=P)
             entry = start - first + queries - 1
-            bias = load_bias(line, far, entry, queries + keys - 2, BM, BN, 1, FAR)
+            bias = load_bias(line, entry, queries + keys - 2, BM, BN, 1)
             padding = pad
             if pad is not None:
                 padding = tl.load(pad + (tl.minimum(j, keys - 1) if EDGE else j))
@@ -159,9 +145,9 @@ def accumulate_output(
 @triton.jit
 def offset_forward(
     q, k, v, line, pad, seed, o, norm,
-    q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, length, heads, queries, keys, reach, dropout,
+    q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, length, heads, queries, keys, dropout,
     d: tl.constexpr, W: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    HAS_FAR: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, EVEN: tl.constexpr,
+    CAUSAL: tl.constexpr, P: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """BM rows of o, and of norm (B, H, Tq): the log2 of what their softmax divides by."""
     tile, row = tl.program_id(0), tl.program_id(1)
@@ -175,18 +161,14 @@ def offset_forward(
     line += h * (queries + keys - 1)
     if pad is not None:
         pad += tl.cast(b, tl.int64) * keys
-    # entries that stand for all far offsets, if there are any
-    low, high = tl.maximum(keys - 1 - reach, 0), tl.minimum(keys - 1 + reach, queries + keys - 2)
-    ends = split_keys(first, queries, keys, reach, BM, BN, HAS_FAR, CAUSAL)
+    ends = split_keys(first, queries, keys, BM, BN, CAUSAL)
     highest = tl.full((BM,), LOWEST, tl.float32)
     total, out = tl.zeros((BM,), tl.float32), tl.zeros((BM, W), tl.float32)
-    for side in tl.static_range(0 if HAS_FAR else 1, 3 if EVEN else 4):
-        if side != 2 or (HAS_FAR and not CAUSAL):
-            highest, total, out = accumulate_output(
-                highest, total, out, query, k, v, k_t, v_t, line, pad, seed, inside, ends[side],
-                ends[side + 1], low if side == 0 else high, first, queries, keys, dropout,
-                BM, BN, d, W, CAUSAL, P, side == 0 or side == 2, side == 3,
-            )  # fmt: skip
+    for run in tl.static_range(1 if EVEN else 2):
+        highest, total, out = accumulate_output(
+            highest, total, out, query, k, v, k_t, v_t, line, pad, seed, inside, ends[run],
+            ends[run + 1], first, queries, keys, dropout, BM, BN, d, W, CAUSAL, P, run == 1,
+        )  # fmt: skip
     store_rows(o, first, out / total[:, None], queries, BM, d, W)
     norm += tl.cast(row, tl.int64) * queries + i
     tl.store(norm, highest + tl.log2(total), mask=i < queries)
@@ -206,9 +188,9 @@ def offset_delta(g, o, delta, queries, d: tl.constexpr, W: tl.constexpr, BM: tl.
 
 @triton.jit
 def accumulate_key_gradients(
-    dk, dv, key, value, q, g, step, line, padding, seed, norm, delta, j, begin, end, far,
+    dk, dv, key, value, q, g, step, line, padding, seed, norm, delta, j, begin, end,
     first, queries, keys, dropout, BM: tl.constexpr, BN: tl.constexpr, d: tl.constexpr,
-    W: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, FAR: tl.constexpr, EDGE: tl.constexpr,
+    W: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
     if begin < end:  # ptxas would serialize the products of a loop that may be skipped
         for start in range(begin, end, BM):
@@ -217,7 +199,7 @@ def accumulate_key_gradients(
             query = load_rows(q, start, step, queries, BM, d, W, EDGE)
             products = tl.dot(key, tl.trans(query), input_precision=P)  # (BN, BM), as all below
             entry = first - start + queries - 1
-            bias = load_bias(line, far, entry, queries + keys - 2, BN, BM, -1, FAR)
+            bias = load_bias(line, entry, queries + keys - 2, BN, BM, -1)
             score = scores(products, bias, padding, i[None, :], j, queries, keys, EDGE, CAUSAL)
             weight = tl.exp2(score - tl.load(norm + inside)[None, :])
             grad = load_rows(g, start, step, queries, BM, d, W, EDGE)
@@ -233,9 +215,9 @@ def accumulate_key_gradients(
 @triton.jit
 def offset_backward_keys(
     g, q, k, v, line, pad, seed, norm, delta, grad_k, grad_v,
-    length, heads, queries, keys, reach, dropout,
+    length, heads, queries, keys, dropout,
     d: tl.constexpr, W: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    HAS_FAR: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, EVEN: tl.constexpr,
+    CAUSAL: tl.constexpr, P: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """BN rows of the gradients of k and v; keys past the end are copies of the last key."""
     row, first = tl.program_id(1), tl.program_id(0) * BN
@@ -251,157 +233,21 @@ def offset_backward_keys(
     padding = pad
     if pad is not None:
         padding = tl.load(pad + tl.cast(b, tl.int64) * keys + j)
-    low, high = tl.maximum(keys - 1 - reach, 0), tl.minimum(keys - 1 + reach, queries + keys - 2)
     position = first - (keys - queries)  # of the first key, among the queries
     begin, near, edge = 0, 0, queries // BM * BM
     if CAUSAL:
         begin = tl.maximum(position, 0) // BM * BM
         near = tl.minimum(tl.cdiv(tl.maximum(position + BN, 0), BM) * BM, tl.cdiv(queries, BM) * BM)
         edge = tl.maximum(edge, near)
-    second_far = edge
-    if HAS_FAR:
-        if not CAUSAL:
-            near = tl.minimum(tl.maximum(position - reach + 1, 0) // BM * BM, edge)
-        second_far = tl.cdiv(tl.maximum(position + BN - 1 + reach, 0), BM) * BM
-        second_far = tl.maximum(tl.minimum(second_far, edge), near)
-    ends = (begin, near, second_far, edge, queries)
+    ends = (begin, near, edge, queries)
     dk, dv = tl.zeros((BN, W), tl.float32), tl.zeros((BN, W), tl.float32)
-    for side in tl.static_range(0 if HAS_FAR or CAUSAL else 1, 3 if EVEN else 4):
-        if HAS_FAR or side != 2:
-            dk, dv = accumulate_key_gradients(
-                dk, dv, key, value, q, g, step, line, padding, seed, norm, delta, j,
-                ends[side], ends[side + 1], high if side == 0 else low, first, queries, keys,
-                dropout, BM, BN, d, W, CAUSAL, P,
-                (side == 0 and not CAUSAL) or side == 2, (side == 0 and CAUSAL) or side == 3,
-            )  # fmt: skip
+    for run in tl.static_range(0 if CAUSAL else 1, 2 if EVEN else 3):
+        dk, dv = accumulate_key_gradients(
+            dk, dv, key, value, q, g, step, line, padding, seed, norm, delta, j, ends[run],
+            ends[run + 1], first, queries, keys, dropout, BM, BN, d, W, CAUSAL, P, run != 1,
+        )  # fmt: skip
     store_rows(grad_k, first, dk, keys, BN, d, W)
     store_rows(grad_v, first, dv, keys, BN, d, W)
-
-
-@triton.jit
-def accumulate_query_gradients(
-    dq, sums, query, grad, k, v, step, line, pad, seed, norm, delta, i, begin, end, far,
-    far_start, first, queries, keys, dropout, BM: tl.constexpr, BN: tl.constexpr, d: tl.constexpr,
-    W: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, FAR: tl.constexpr, EDGE: tl.constexpr,
-):  # fmt: skip
-    if begin < end:  # ptxas would serialize the products of a loop that may be skipped
-        for start in range(begin, end, BN):
-            j = (start + tl.arange(0, BN))[None, :]
-            key = load_rows(k, start, step, keys, BN, d, W, EDGE)
-            products = tl.dot(query, tl.trans(key), input_precision=P)
-            entry = start - first + queries - 1
-            bias = load_bias(line, far, entry, queries + keys - 2, BM, BN, 1, FAR)
-            padding = pad
-            if pad is not None:
-                padding = tl.load(pad + (tl.minimum(j, keys - 1) if EDGE else j))
-            score = scores(products, bias, padding, i, j, queries, keys, EDGE, CAUSAL)
-            weight = tl.exp2(score - norm[:, None])
-            value = load_rows(v, start, step, keys, BN, d, W, EDGE)
-            row, deltas = tl.program_id(1), delta[:, None]
-            score_grad = score_gradients(weight, grad, value, deltas, seed, row, i, j, dropout, P)
-            dq = tl.dot(score_grad.to(key.dtype), key, dq, input_precision=P)
-            if FAR:
-                sums += tl.sum(score_grad, 1)
-            if EDGE and far_start is not None:
-                sums += tl.where(start >= far_start, tl.sum(score_grad, 1), 0.0)
-    return dq, sums
-
-
-@triton.jit
-def offset_backward_queries(
-    g, q, k, v, line, pad, seed, norm, delta, grad_q, grad_far,
-    length, heads, queries, keys, reach, dropout,
-    d: tl.constexpr, W: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    HAS_FAR: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, EVEN: tl.constexpr,
-):  # fmt: skip
-    """BM rows of the gradient of q, and of grad_far (2, B, H, Tq): sums of d_ij over far tiles."""
-    tile, row = tl.program_id(0), tl.program_id(1)
-    if CAUSAL:
-        tile = tl.num_programs(0) - 1 - tile  # the longest first
-    b, h, first = row // heads, row % heads, tile * BM
-    i = first + tl.arange(0, BM)
-    inside = tl.minimum(i, queries - 1)
-    step = tl.num_programs(1) * d
-    query = load_rows(q + row * d, first, step, queries, BM, d, W, True)
-    grad = load_rows(g + row * d, first, step, queries, BM, d, W, True)
-    k, v = k + row * d, v + row * d
-    line += h * (queries + keys - 1)
-    norms = tl.load(norm + tl.cast(row, tl.int64) * queries + inside)
-    deltas = tl.load(delta + tl.cast(row, tl.int64) * queries + inside)
-    if pad is not None:
-        pad += tl.cast(b, tl.int64) * keys
-    low, high = tl.maximum(keys - 1 - reach, 0), tl.minimum(keys - 1 + reach, queries + keys - 2)
-    ends = split_keys(first, queries, keys, reach, BM, BN, HAS_FAR, CAUSAL)
-    dq, sums = tl.zeros((BM, W), tl.float32), tl.zeros((BM,), tl.float32)
-    grad_far += tl.cast(row, tl.int64) * queries + i
-    for side in tl.static_range(0 if HAS_FAR else 1, 3 if EVEN else 4):
-        if side != 2 or (HAS_FAR and not CAUSAL):
-            dq, sums = accumulate_query_gradients(
-                dq, sums, query, grad, k, v, step, line, pad, seed, norms, deltas,
-                inside[:, None], ends[side], ends[side + 1], low if side == 0 else high,
-                ends[5] if HAS_FAR and not CAUSAL else None, first, queries, keys,
-                dropout, BM, BN, d, W, CAUSAL, P, side == 0 or side == 2, side == 3,
-            )  # fmt: skip
-            if side == 0:
-                tl.store(grad_far, sums, mask=i < queries)
-                sums = tl.zeros((BM,), tl.float32)
-    if HAS_FAR and not CAUSAL:
-        tl.store(grad_far + tl.cast(tl.num_programs(1), tl.int64) * queries, sums, mask=i < queries)
-    store_rows(grad_q, first, dq, queries, BM, d, W)
-
-
-@triton.jit
-def offset_backward_line(
-    g, q, k, v, line, pad, seed, norm, delta, grad_line,
-    length, heads, queries, keys, reach, dropout, batch, lowest, sentences,
-    d: tl.constexpr, W: tl.constexpr, S: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    EDGE: tl.constexpr, HAS_FAR: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr,
-):  # fmt: skip
-    """Sums of d_ij over the diagonals of all S x S tiles of one block diagonal, in some sentences.
-
-    Far tiles, which are BM x BN, belong to `offset_backward_queries`. grad_line (parts, H, block
-    diagonals, 2 S): entry x is the sum over column - row = x - S + 1. EDGE: tiles need checks.
-    """
-    diagonal, h, part = tl.program_id(0) + lowest, tl.program_id(1), tl.program_id(2)
-    r = tl.arange(0, S)
-    offset = diagonal * S - (keys - queries) + r[None, :] - r[:, None]
-    line += h * (queries + keys - 1)
-    bias = load_bias(line, 0, diagonal * S + queries - 1, queries + keys - 2, S, S, 1, False)
-    if CAUSAL:
-        bias = tl.where(offset <= 0, bias, -float("inf"))
-    begin = tl.maximum(0, -diagonal)  # of the tiles along the block diagonal
-    tiles = tl.minimum(tl.cdiv(queries, S), tl.cdiv(keys, S) - diagonal) - begin
-    total, step = tl.zeros((S, S), tl.float32), batch * heads * d
-    for x in range(part * sentences * tiles, tl.minimum(batch, (part + 1) * sentences) * tiles):
-        b = x // tiles
-        first_query = (begin + x % tiles) * S
-        first_key = first_query + diagonal * S
-        i, j, row = (first_query + r)[:, None], (first_key + r)[None, :], b * heads + h
-        query = load_rows(q + row * d, first_query, step, queries, S, d, W, EDGE)
-        key = load_rows(k + row * d, first_key, step, keys, S, d, W, EDGE)
-        products = tl.dot(query, tl.trans(key), input_precision=P)
-        padding = pad
-        if pad is not None:
-            padding = tl.load(pad + tl.cast(b, tl.int64) * keys + tl.minimum(j, keys - 1))
-        score = scores(products, bias, padding, i, j, queries, keys, EDGE, CAUSAL)
-        inside = tl.cast(row, tl.int64) * queries + (tl.minimum(i, queries - 1) if EDGE else i)
-        norms = tl.load(norm + inside)
-        if HAS_FAR:
-            ends = split_keys(first_query // BM * BM, queries, keys, reach, BM, BN, HAS_FAR, CAUSAL)
-            norms = tl.where((first_key < ends[1]) | (first_key >= ends[5]), float("inf"), norms)
-        weight = tl.exp2(score - norms)
-        grad = load_rows(g + row * d, first_query, step, queries, S, d, W, EDGE)
-        value = load_rows(v + row * d, first_key, step, keys, S, d, W, EDGE)
-        deltas = tl.load(delta + inside)
-        total += score_gradients(weight, grad, value, deltas, seed, row, i, j, dropout, P)
-    # row r is moved by S - 1 - r columns, so that a column is a diagonal; one half at a time
-    block = (part * heads + h) * tl.num_programs(0) + tl.program_id(0)
-    for half in range(2):
-        column = half * S + r[None, :] + r[:, None] - (S - 1)
-        has_column = (column >= 0) & (column < S)
-        diagonals = tl.gather(total, tl.where(has_column, column, 0), 1)
-        sums = tl.sum(tl.where(has_column, diagonals, 0.0), 0)
-        tl.store(grad_line + (tl.cast(block, tl.int64) * 2 + half) * S + r, sums)
 
 
 @triton.jit
@@ -434,7 +280,7 @@ def store_diagonals(
 
 
 @triton.jit
-def accumulate_query_and_line_gradients(
+def accumulate_query_gradients(
     dq, query, grad, k, v, step, line, pad, seed, norm, delta, sums, inner, outer, i, begin, end,
     first, queries, keys, dropout, BM: tl.constexpr, BN: tl.constexpr, d: tl.constexpr,
     W: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, EDGE: tl.constexpr, R: tl.constexpr,
@@ -445,7 +291,7 @@ def accumulate_query_and_line_gradients(
             key = load_rows(k, start, step, keys, BN, d, W, EDGE)
             products = tl.dot(query, tl.trans(key), input_precision=P)
             entry = start - first + queries - 1
-            bias = load_bias(line, 0, entry, queries + keys - 2, BM, BN, 1, False)
+            bias = load_bias(line, entry, queries + keys - 2, BM, BN, 1)
             padding = pad
             if pad is not None:
                 padding = tl.load(pad + (tl.minimum(j, keys - 1) if EDGE else j))
@@ -456,21 +302,23 @@ def accumulate_query_and_line_gradients(
             score_grad = score_gradients(weight, grad, value, deltas, seed, row, i, j, dropout, P)
             score_grad = score_grad.to(key.dtype)
             dq = tl.dot(score_grad, key, dq, input_precision=P)
-            tile_sums = sums + start // BN * ((BM // 8 + BN // 8) * 16)
-            store_diagonals(tile_sums, score_grad, inner, outer, BM, BN, R, P)
+            if sums is not None:
+                tile_sums = sums + start // BN * ((BM // 8 + BN // 8) * 16)
+                store_diagonals(tile_sums, score_grad, inner, outer, BM, BN, R, P)
     return dq
 
 
 @triton.jit
-def offset_backward_queries_and_line(
+def offset_backward_queries(
     g, q, k, v, line, pad, seed, norm, delta, grad_q, grad_line,
-    length, heads, queries, keys, reach, dropout,
+    length, heads, queries, keys, dropout,
     d: tl.constexpr, W: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    HAS_FAR: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, EVEN: tl.constexpr,
+    CAUSAL: tl.constexpr, P: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """BM rows of the gradient of q, and the sums of their d_ij over diagonals; no tile is far.
+    """BM rows of the gradient of q, and the sums of their d_ij over diagonals.
 
-    grad_line (B, H, tiles of queries, tiles of keys, (BM + BN) / 8, 16): see `store_diagonals`.
+    grad_line (B, H, tiles of queries, tiles of keys, (BM + BN) / 8, 16): see `store_diagonals`;
+    None if nobody needs the sums.
     """
     tile, row = tl.program_id(0), tl.program_id(1)
     if CAUSAL:
@@ -484,22 +332,60 @@ def offset_backward_queries_and_line(
     k, v = k + row * d, v + row * d
     line += h * (queries + keys - 1)
     norms = tl.load(norm + tl.cast(row, tl.int64) * queries + inside)
-    if not EVEN:  # rows past the end add nothing to the line
+    if grad_line is not None and not EVEN:  # rows past the end add nothing to the line
         norms = tl.where(i < queries, norms, float("inf"))
     deltas = tl.load(delta + tl.cast(row, tl.int64) * queries + inside)
     if pad is not None:
         pad += tl.cast(b, tl.int64) * keys
-    ends = split_keys(first, queries, keys, reach, BM, BN, False, CAUSAL)
+    ends = split_keys(first, queries, keys, BM, BN, CAUSAL)
     dq = tl.zeros((BM, W), tl.float32)
     R: tl.constexpr = 64  # rows of a wgmma, at least
     inner, outer = diagonal_constants(BM, BN, R, query.dtype)
-    tiles = (tl.cast(row, tl.int64) * tl.num_programs(0) + tile) * tl.cdiv(keys, BN)
-    grad_line += tiles * ((BM // 8 + BN // 8) * 16)
-    for side in tl.static_range(1, 3 if EVEN else 4):
-        if side != 2:
-            dq = accumulate_query_and_line_gradients(
-                dq, query, grad, k, v, step, line, pad, seed, norms, deltas, grad_line, inner,
-                outer, inside[:, None], ends[side], ends[side + 1], first, queries, keys,
-                dropout, BM, BN, d, W, CAUSAL, P, side == 3, R,
-            )  # fmt: skip
+    if grad_line is not None:
+        tiles = (tl.cast(row, tl.int64) * tl.num_programs(0) + tile) * tl.cdiv(keys, BN)
+        grad_line += tiles * ((BM // 8 + BN // 8) * 16)
+    for run in tl.static_range(1 if EVEN else 2):
+        dq = accumulate_query_gradients(
+            dq, query, grad, k, v, step, line, pad, seed, norms, deltas, grad_line, inner, outer,
+            inside[:, None], ends[run], ends[run + 1], first, queries, keys, dropout,
+            BM, BN, d, W, CAUSAL, P, run == 1, R,
+        )  # fmt: skip
     store_rows(grad_q, first, dq, queries, BM, d, W)
+
+
+@triton.jit
+def offset_line(
+    sums, grad_line, batch, heads, queries, keys, lowest,
+    BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr,
+):  # fmt: skip
+    """Eight entries of the line's gradient (H, Tq + Tk - 1), added in a fixed order.
+
+    sums (B, H, tiles of queries, tiles of keys, (BM + BN) / 8, 16): those of
+    `offset_backward_queries`; tiles after a causal diagonal hold anything. Entry t of diagonal r of
+    a tile's blocks has the offset BN column - BM row + 8 r + t + 1 - BM.
+    """
+    block, h = tl.program_id(0) + lowest, tl.program_id(1)
+    rows, columns = tl.cdiv(queries, BM), tl.cdiv(keys, BN)
+    M: tl.constexpr = BM // 8
+    N: tl.constexpr = BN // 8
+    entry = tl.arange(0, 8)[None, :]
+    total = tl.zeros((64, 8), tl.float32)
+    for start in range(0, batch * rows, 64):
+        x = start + tl.arange(0, 64)[:, None]
+        b, row = x // rows, x % rows
+        for half in tl.static_range(2):  # the second half of a diagonal overlaps the next one
+            diagonal = block - half + row * M
+            for tile in tl.static_range((M + N - 1) // N + 1):
+                column = diagonal // N - tile
+                r = diagonal - column * N
+                is_used = (x < batch * rows) & (diagonal >= 0) & (r < M + N)
+                is_used = is_used & (column >= 0) & (column < columns)
+                if CAUSAL:
+                    is_used = is_used & (column * BN < (row + 1) * BM + keys - queries)
+                place = (tl.cast(b * heads + h, tl.int64) * rows + row) * columns + column
+                pointers = sums + (place * (M + N) + r) * 16 + (8 * half + entry)
+                total += tl.load(pointers, mask=is_used, other=0.0)
+    index = block * 8 + tl.arange(0, 8) + queries - BM
+    entries = queries + keys - 1
+    is_entry = (index >= 0) & (index < entries)
+    tl.store(grad_line + h * entries + index, tl.sum(total, 0), mask=is_entry)

@@ -13,7 +13,6 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -24,10 +23,8 @@ from .reference import reference
 
 # Notation: B sentences, H heads, Tq queries, Tk keys, d_h width of a head.
 
-#: the ``reach`` of scores without far offsets
-UNLIMITED = 2**30
-#: queries and keys of the largest tile, together; lengths that EVEN divides fill all tiles
-LARGEST_TILE, EVEN = 256, 128
+#: lengths that it divides fill all tiles
+EVEN = 128
 
 
 class Tile(NamedTuple):
@@ -45,27 +42,16 @@ class Tile(NamedTuple):
 
 #: in half precision: for heads of at most 64 numbers, for wider ones, and with dropout. Calls time
 #: all tiles that spill no register (tests/attention/test_compiled_kernels.py): large ones need
-#: fewer instructions, and of those of 4 warps two or more programs share a multiprocessor. The
-#: line's tiles divide the queries' in both directions.
+#: fewer instructions, and of those of 4 warps two or more programs share a multiprocessor. On an
+#: H200 the first of each row was the fastest or within 2% of it (results/performance/tiles-h200.csv).
 TILES = {
     "forward": (
-        (
-            Tile(128, 64, 8, 3),
-            Tile(128, 128, 8, 2, spills=(10,)),
-            Tile(128, 64, 4, 2, spills=(10,)),
-            Tile(64, 128, 4, 2, spills=(10,)),
-            Tile(64, 64, 4, 2),
-        ),
+        (Tile(128, 64, 8, 3), Tile(128, 64, 4, 3, spills=(10,)), Tile(64, 64, 4, 2)),
         (Tile(128, 64, 8, 2),),
         (Tile(128, 64, 8, 2, spills=(10,)), Tile(64, 64, 8, 2)),
     ),
     "backward_keys": (
-        (
-            Tile(64, 128, 8, 2, spills=(8,)),
-            Tile(32, 128, 8, 2),
-            Tile(64, 64, 4, 2, spills=(8,)),
-            Tile(32, 64, 4, 2),
-        ),
+        (Tile(64, 64, 4, 3, spills=(8,)), Tile(32, 128, 8, 2), Tile(32, 64, 4, 2)),
         (
             Tile(64, 64, 8, 2, spills=(8, 10)),
             Tile(32, 64, 4, 2, spills=(8, 10)),
@@ -74,23 +60,21 @@ TILES = {
         (Tile(32, 64, 4, 2),),
     ),
     "backward_queries": (
-        (Tile(128, 64, 8, 2), Tile(64, 64, 4, 1)),
+        (Tile(128, 64, 8, 3, spills=(8,)), Tile(64, 64, 4, 2)),
         (Tile(64, 64, 8, 1),),
         (Tile(64, 32, 4, 2),),
     ),
+    # with the gradient of the line
     "backward_queries_and_line": (
-        (Tile(64, 64, 4, 2), Tile(128, 64, 8, 2)),
+        (Tile(64, 64, 4, 2), Tile(64, 64, 4, 3)),
         (Tile(64, 32, 4, 2),),
         (Tile(64, 32, 4, 2),),
     ),
-    "backward_line": ((Tile(64, 64, 4, 2),), (Tile(64, 64, 8, 2),), (Tile(32, 32, 4, 1),)),
 }
 #: tiles of all kernels in float32, and for wide heads with dropout
 SMALL = Tile(32, 32, 4, 2)
 #: queries, over sentences and heads, from which tiles are timed: fewer leave a GPU idle
 AUTOTUNED = 2**16
-#: `backward_line` splits the batch to have at least so many programs
-MIN_PROGRAMS = 2048
 
 
 def tiles_of(
@@ -103,8 +87,12 @@ def tiles_of(
     return tuple(tile for tile in tiles if major not in tile.spills)
 
 
-def offsets(call: AttentionCall, fused_line: bool = False) -> tuple[Tensor, Tensor | None]:
+def offsets(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
     """The backend "offsets": `attend`, or the reference where the kernels can't run.
+
+    The backward pass stores 2 (BM + BN) / (BM BN) float32 numbers for each score whose line needs
+    a gradient, where a tile has BM queries and BN keys: 100 MB for 12 heads, 8 sentences of 2,048
+    tokens and tiles of 64 x 64.
 
     Raises:
         UserError: Triton can't be imported
@@ -124,24 +112,8 @@ def offsets(call: AttentionCall, fused_line: bool = False) -> tuple[Tensor, Tens
     if call.dropout:
         seed = torch.randint(2**31, (1,), device=call.q.device)
     causal = layout.causal and queries > 1
-    # the kernels of a fused line have no far tiles
-    reach = UNLIMITED if score.reach is None or fused_line else score.reach
-    options = reach, causal, call.dropout, fused_line
-    out, _ = attend(call.q, call.k, call.v, line, pad, seed, *options)
+    out, _ = attend(call.q, call.k, call.v, line, pad, seed, causal, call.dropout)
     return out, None
-
-
-def offsets_v2(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
-    """The backend "offsets_v2": "offsets" with one kernel for the gradients of queries and line.
-
-    No GPU has timed it, so "auto" never takes it. The backward pass has 7 instead of 9 large
-    products, but stores 2 (BM + BN) / (BM BN) float32 numbers for each score, where a tile has BM
-    queries and BN keys: 100 MB for 12 heads, 8 sentences of 2,048 tokens and tiles of 64 x 64.
-
-    Raises:
-        UserError: Triton can't be imported
-    """
-    return offsets(call, fused_line=True)
 
 
 # --- operators ------------------------------------------------------------------------------
@@ -164,7 +136,7 @@ def is_recorded(x: Tensor) -> bool:
 
 def forward(
     q: Tensor, k: Tensor, v: Tensor, line: Tensor, pad: Tensor | None, seed: Tensor | None,
-    reach: int, causal: bool, dropout: float, fused_line: bool,
+    causal: bool, dropout: float,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """softmax(q k^T + toeplitz(line) + mask) v.
 
@@ -173,16 +145,13 @@ def forward(
         line: (H, Tq + Tk - 1) float32, ascending: the score of each offset
         pad: (B, Tk) float32, -inf at keys that are padding, 0 at others; None: no padding
         seed: (1,) int64, of dropout; None: no dropout
-        reach: all offsets from ``reach`` on have one score, and all up to ``-reach`` another.
-            One entry of the line's gradient may have the sum of theirs.
         causal: keys after the query are masked, too, as in `Layout.mask`
         dropout: the probability that a weight is dropped
-        fused_line: one kernel computes the gradients of q and of the line; reach is `UNLIMITED`
 
     Returns:
         (B, H, Tq, d_h), and log2 of each softmax's denominator, (B, H, Tq) float32
     """
-    launch = Launch(q, k, v, line, pad, seed, reach, causal, dropout, fused_line)
+    launch = Launch(q, k, v, line, pad, seed, causal, dropout)
     out, norm = empty_activations(q), q.new_empty(q.shape[:3], dtype=torch.float32)
     launch.forward(out, norm)
     return out, norm
@@ -201,11 +170,11 @@ def _(q: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
 
 def gradients(
     gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, line: Tensor, pad: Tensor | None,
-    seed: Tensor | None, reach: int, causal: bool, dropout: float, fused_line: bool, out: Tensor,
-    norm: Tensor, needs_line: bool,
+    seed: Tensor | None, causal: bool, dropout: float, out: Tensor, norm: Tensor,
+    needs_line: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """The gradients of q, k, v and line, given that of out; line's is empty if nobody needs it."""
-    launch = Launch(q, k, v, line, pad, seed, reach, causal, dropout, fused_line)
+    launch = Launch(q, k, v, line, pad, seed, causal, dropout)
     return launch.backward(gradient, out, norm, needs_line)
 
 
@@ -234,7 +203,7 @@ def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]
     needs_line = ctx.needs_input_grad[3]  # fixed slopes have no gradient
     compute: Any = offset_attention_backward if is_recorded(gradient) else gradients
     *results, of_line = compute(gradient, *inputs, *ctx.options, out, norm, needs_line)
-    return *results, of_line if needs_line else None, *[None] * 6
+    return *results, of_line if needs_line else None, *[None] * 4
 
 
 offset_attention.register_autograd(backward, setup_context=save_for_backward)
@@ -271,12 +240,11 @@ class Launch:
 
     def __init__(
         self, q: Tensor, k: Tensor, v: Tensor, line: Tensor, pad: Tensor | None,
-        seed: Tensor | None, reach: int, causal: bool, dropout: float, fused_line: bool = False,
+        seed: Tensor | None, causal: bool, dropout: float,
     ) -> None:  # fmt: skip
         self.q, self.k, self.v = q, k, v
         self.line = (line * math.log2(math.e)).contiguous()
-        self.pad, self.seed, self.reach, self.dropout = pad, seed, reach, dropout
-        self.causal, self.fused_line = causal, fused_line
+        self.pad, self.seed, self.causal, self.dropout = pad, seed, causal, dropout
         self.batch, self.heads, self.queries, self.width = q.shape
         self.keys = k.size(2)
 
@@ -297,13 +265,10 @@ class Launch:
         grad_q, grad_k, grad_v = (empty_activations(x) for x in (self.q, self.k, self.v))
         keys, queries = self.grid(self.keys, "BN"), self.grid(self.queries, "BM")
         self.start("backward_keys", keys, (g,), (norm, delta, grad_k, grad_v))
-        if needs_line and self.fused_line:
+        if needs_line:
             return grad_q, grad_k, grad_v, self.query_and_line_gradients(g, norm, delta, grad_q)
-        grad_far = norm.new_empty(1 if self.causal else 2, *norm.shape)
-        far = self.start("backward_queries", queries, (g,), (norm, delta, grad_q, grad_far))
-        if not needs_line:
-            return grad_q, grad_k, grad_v, self.line.new_empty(0)
-        return grad_q, grad_k, grad_v, self.line_gradient(g, norm, delta, grad_far, far)
+        self.start("backward_queries", queries, (g,), (norm, delta, grad_q, None))
+        return grad_q, grad_k, grad_v, self.line.new_empty(0)
 
     def query_and_line_gradients(
         self, g: Tensor, norm: Tensor, delta: Tensor, grad_q: Tensor
@@ -320,50 +285,17 @@ class Launch:
         sums = norm.new_empty(max(math.prod(shape(size)) for size in sizes))
         grid = self.grid(self.queries, "BM")
         size = self.start(name, grid, (g,), (norm, delta, grad_q, sums))
-        used = shape(size)
-        sums = sums[: math.prod(used)].view(used)
-        return sum_diagonals(sums, self.queries, self.keys, size["BM"], size["BN"], self.causal)
+        return self.line_gradient(sums, **size)
 
-    def line_gradient(
-        self, g: Tensor, norm: Tensor, delta: Tensor, grad_far: Tensor, far: dict[str, int]
-    ) -> Tensor:
-        """The gradient of the line, (H, Tq + Tk - 1).
-
-        Args:
-            grad_far: (1 or 2, B, H, Tq), the sums of `offset_backward_queries` over far tiles
-            far: the size of far tiles, BM and BN
-        """
-        size, shift = self.tiles("backward_line")[0].queries, self.keys - self.queries
-        lowest, highest = 1 - -(-self.queries // size), -(-self.keys // size) - 1
-        if self.has_far:  # beyond these diagonals all tiles are far
-            reach = self.reach + far["BM"] + far["BN"] + size
-            lowest = max(lowest, (shift - reach) // size)
-            highest = min(highest, -(-(shift + reach) // size))
-        if self.causal:
-            highest = min(highest, (shift + size - 1) // size)
-        diagonals = highest - lowest + 1
-        parts = min(self.batch, -(-MIN_PROGRAMS // (diagonals * self.heads)))
-        sentences = -(-self.batch // parts)
-        parts = -(-self.batch // sentences)
-        sums = norm.new_empty(parts, self.heads, diagonals, 2 * size)
-        edge = bool(self.queries % size or self.keys % size)
-        edge = edge or (self.causal and self.pad is not None)
-        self.start(
-            "backward_line", (diagonals, self.heads, parts), (g,), (norm, delta, sums),
-            (self.batch, lowest, sentences), {**far, "EDGE": edge},
-        )  # fmt: skip
-        # neighbours overlap: the second half of a block has the offsets of the next block's first
-        blocks = F.pad(sums.sum(0), (0, 0, 0, 1))  # (H, diagonals + 1, 2 S)
-        line = blocks[..., :size] + blocks[..., size:].roll(1, 1)
-        first = lowest * size - size + self.queries  # the line's entry for its first number
-        entries = self.queries + self.keys - 1
-        ends = (first, entries - first - line.size(1) * size)
-        gradient = F.pad(line.flatten(1), ends)
-        if self.has_far:
-            for side, offset in zip(grad_far, (-self.reach, self.reach), strict=False):
-                entry = self.keys - 1 + offset
-                if 0 <= entry < entries:
-                    gradient[:, entry] += side.sum((0, 2))
+    def line_gradient(self, sums: Tensor, BM: int, BN: int) -> Tensor:
+        """The gradient of the line, (H, Tq + Tk - 1), from sums over diagonals of tiles."""
+        gradient = torch.empty_like(self.line)
+        lowest, highest = (BM - self.queries) // 8, (BM + self.keys - 2) // 8
+        sizes = self.batch, self.heads, self.queries, self.keys, lowest
+        with torch.cuda.device_of(sums):
+            kernels().offset_line[highest - lowest + 1, self.heads](
+                *(sums, gradient, *sizes), BM=BM, BN=BN, CAUSAL=self.causal
+            )
         return gradient
 
     def delta(self, g: Tensor, out: Tensor) -> Tensor:
@@ -373,11 +305,6 @@ class Launch:
         with torch.cuda.device_of(g):
             kernels().offset_delta[grid](g, out, delta, self.queries, **self.columns, BM=64)
         return delta
-
-    @property
-    def has_far(self) -> bool:
-        """Whether the kernels have far tiles."""
-        return has_far_tiles(self.reach, self.queries, self.keys)
 
     @property
     def columns(self) -> dict[str, int]:
@@ -397,62 +324,22 @@ class Launch:
 
     def start(
         self, name: str, grid: Any, gradient: tuple[Tensor, ...], others: tuple[Any, ...],
-        extra: tuple[int, ...] = (), constants: dict[str, int] | None = None,
     ) -> dict[str, int]:  # fmt: skip
         """Start a kernel, and return the size of its tiles."""
         kernel = tuned(name, self.tiles(name))
         length = 1 << (self.keys - 1).bit_length()
-        sizes = length, self.heads, self.queries, self.keys, self.reach, self.dropout
+        sizes = length, self.heads, self.queries, self.keys, self.dropout
         with torch.cuda.device_of(self.q):
             kernel[grid](
                 *(*gradient, self.q, self.k, self.v, self.line, self.pad, self.seed, *others),
-                *(*sizes, *extra),
-                **(constants or {"EVEN": is_even(self.queries, self.keys) and not self.causal}),
+                *sizes,
                 **self.columns,
-                HAS_FAR=self.has_far,
+                EVEN=is_even(self.queries, self.keys) and not self.causal,
                 CAUSAL=self.causal,
                 P=precision(),
                 enable_fp_fusion=True,  # a default until Triton 3.9
             )
         return kernel.best_config.kwargs
-
-
-def sum_diagonals(sums: Tensor, queries: int, keys: int, BM: int, BN: int, causal: bool) -> Tensor:
-    """The line's gradient from the sums of `offset_backward_queries_and_line`.
-
-    Args:
-        sums: (B, H, I tiles of BM queries, J tiles of BN keys, R diagonals of blocks, 16)
-        queries: Tq; keys: Tk
-        BM: queries of a tile, BN: its keys
-        causal: tiles after the diagonal hold anything
-
-    Returns:
-        (H, Tq + Tk - 1)
-    """
-    total = sums.sum(0)  # (H, I, J, R, 16)
-    heads, rows, columns, _, _ = total.shape
-    if causal:
-        last = torch.arange(1, rows + 1) * BM + keys - queries - 1  # key of a tile's last query
-        hidden = torch.arange(columns) * BN > last.unsqueeze(1)  # (I, J)
-        total = total.masked_fill(hidden.to(total.device)[..., None, None], 0.0)
-    # each entry is added in a fixed order: tiles of a row, rows from the last on, diagonals
-    x = add_overlaps(total.permute(0, 1, 4, 3, 2).flatten(0, 1), BN // 8)  # (H I, 16, .)
-    x = x.unflatten(0, (heads, rows)).flip(1).permute(0, 2, 3, 1)  # (H, 16, ., I)
-    x = add_overlaps(x, BM // 8)  # (H, 16, .)
-    line = add_overlaps(x.unsqueeze(1), 8).squeeze(1)  # (H, .), from offset 1 - I BM on
-    return line.narrow(1, rows * BM - queries, queries + keys - 1).contiguous()
-
-
-def add_overlaps(windows: Tensor, step: int) -> Tensor:
-    """Sums of windows that start every ``step`` places, (N, C, size, windows) -> (N, C, places)."""
-    _, _, size, number = windows.shape
-    places = (number - 1) * step + size
-    return F.fold(windows.flatten(1, 2), (1, places), (1, size), stride=(1, step)).squeeze(2)
-
-
-def has_far_tiles(reach: int, queries: int, keys: int) -> bool:
-    """Whether all offsets of a whole tile may be far; a tile that is far in part reads the line."""
-    return reach + LARGEST_TILE < max(queries, keys)
 
 
 def is_even(queries: int, keys: int) -> bool:
@@ -474,17 +361,16 @@ def tuned(name: str, tiles: tuple[Tile, ...]) -> Any:
     up to powers of 2. No CUDA graph can be recorded before the tiles are timed.
     """
     module = kernels()
-    sizes = ("S",) if name == "backward_line" else ("BM", "BN")
     configs = [
         module.triton.Config(
-            dict(zip(sizes, tile, strict=False)), num_warps=tile.warps, num_stages=tile.stages
+            {"BM": tile.queries, "BN": tile.keys}, num_warps=tile.warps, num_stages=tile.stages
         )
         for tile in tiles
     ]
     has_file = "cache_results" in signature(module.triton.autotune).parameters
     options = {"cache_results": True} if has_file else {}
     tune = module.triton.autotune(configs, ["length", "d", "CAUSAL"], **options)
-    return tune(getattr(module, f"offset_{name}"))
+    return tune(getattr(module, f"offset_{name.removesuffix('_and_line')}"))
 
 
 def kernels() -> ModuleType:
