@@ -29,7 +29,7 @@ BY_SCHEME = {
 #: options that per-head segments have with any scheme
 SEGMENT_OPTIONS = ("position_sharing", "position_gain")
 #: names of earlier versions, which checkpoints still have
-RETIRED_BACKENDS = ("auto-measured", "flex", "recompute")
+RETIRED_BACKENDS = ("auto-measured", "flex", "offsets_v2", "recompute")
 
 logger = logging.getLogger(__name__)
 

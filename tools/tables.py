@@ -114,13 +114,18 @@ WORD_FREQUENCY = {"novels": 6.9, "news": 6.2}
 def plateau() -> None:
     losses = read("pretraining/novels-peak").query("`400 updates` != ''")
     rows = []
-    for (corpus, scheme, peak), runs in losses.groupby(["corpus", "scheme", "peak"]):
+    for (corpus, scheme, peak, machine), runs in losses.groupby(
+        ["corpus", "scheme", "peak", "machine"]
+    ):
+        if len(runs) < 4:
+            continue
         last = runs["400 updates"].astype(float)
         quarter, median, three_quarters = last.quantile([0.25, 0.5, 0.75])
         rows.append({
             "text": corpus,
             "scheme": scheme,
             "`--position-peak`": peak or "none",
+            "machine": machine,
             "seeds": str(len(last)),
             "seeds that left the plateau": str((last < WORD_FREQUENCY[corpus] - 0.5).sum()),
             "median loss": f"{median:.2f}",
@@ -177,15 +182,20 @@ def cpu() -> None:
 
 
 def gpu() -> None:
-    table = read("performance/training-step-h200").astype({"ms": float})
-    fastest = table.sort_values("ms", kind="stable").groupby(["scheme", "n"], sort=False).first()
-    fastest["ms"] = fastest["ms"].round().astype(int)
-    columns = {"backend": "backend", "ms": "ms", "speed": "speed against none, sdpa"}
-    parts = {n: fastest.xs(n, level="n") for n in ("512", "2,048")}
-    joined = DataFrame(
-        {f"n = {n}: {new}": part[old] for n, part in parts.items() for new, old in columns.items()}
-    )
-    show(joined.sort_values("n = 512: ms", kind="stable").reset_index())
+    table = read("performance/training-step-h200").set_index(["scheme", "backend", "n"])
+    columns: dict[str, dict[tuple[str, str], str]] = {}
+    for n in ("512", "2,048"):
+        rows = table.xs(n, level="n")
+        none = float(rows.loc[("none", "sdpa"), "kernels: ms"])
+        kernels = rows["kernels: ms"].astype(float)
+        steps = rows["step: median ms"] + ", " + rows["step: shortest ms"]
+        columns[f"n = {n}: kernels"] = dict(kernels.map("{:.1f}".format))
+        columns["against `none`" + " " * (n != "512")] = dict((kernels / none).map("{:.2f}".format))
+        columns[f"n = {n}: step"] = dict(steps)
+    chosen = [("none", "sdpa"), ("rope", "sdpa"), ("alibi", "offsets"), ("t5", "offsets")]
+    chosen += [("diet_rel", "offsets"), ("tupe_r", "cudnn"), ("diet_abs", "factors")]
+    joined = DataFrame(columns).loc[[*chosen, ("shaw", "sdpa")]]
+    show(joined.rename_axis(["scheme", "backend"]).reset_index())
 
 
 def ctranslate2() -> None:

@@ -1,4 +1,5 @@
-# The runs of results/pretraining/novels-peak.csv, in float32 on one core that ran other programs, too.
+# The runs of results/pretraining/novels-peak.csv, in float32 on one core that ran other programs,
+# too, and on an H200 (without --cpu, 14 runs side by side).
 #     bash eltec-masked-lm.sh data CHECKOUT TRAIN VALID  # the text; SentencePiece learned from its first 60,000 lines
 #     bash novels-peak.sh diet_rel 1 --position-peak 6   # scheme, seed, options
 set -euo pipefail

@@ -94,3 +94,13 @@ def test_the_gradient_of_scores_spills_waits_and_adds_nothing(arch, width, tmp_p
     constants = {"d": width, "W": width, "BM": TILE, "BN": TILE, "P": "ieee"}
     code = compiled(score_kernels.score_gradient, arch, constants, warps(width), 2, tmp_path)
     check(code, arch, has_wgmma=width <= 64)
+
+
+@pytest.mark.parametrize("arch", [80, 90, 100])
+def test_the_sum_of_the_line_s_gradient_spills_and_adds_nothing_by_atomics(arch, tmp_path):
+    from diet_fairseq.attention.backends import offset_kernels
+
+    constants = {"BM": 64, "BN": 64, "CAUSAL": True}
+    code = compiled(offset_kernels.offset_line, arch, constants, 4, 2, tmp_path)
+    assert code.stack == 0
+    assert not [x for x in code.instructions if re.match(ATOMIC, x)]

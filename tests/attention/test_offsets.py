@@ -5,7 +5,6 @@ from contextlib import nullcontext
 from dataclasses import replace
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from itertools import product
 
 import pytest
 import torch

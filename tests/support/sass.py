@@ -8,9 +8,7 @@ from typing import Any
 
 POINTERS = {
     **dict.fromkeys(["q", "k", "v", "g", "o", "grad_q", "grad_k", "grad_v", "score"], "*bf16"),
-    **dict.fromkeys(
-        ["line", "norm", "delta", "pad", "grad_line", "grad_far", "grad_score"], "*fp32"
-    ),
+    **dict.fromkeys(["line", "norm", "delta", "pad", "sums", "grad_line", "grad_score"], "*fp32"),
     "seed": "*i64",
 }
 

@@ -43,7 +43,7 @@ class Tile(NamedTuple):
 #: in half precision: for heads of at most 64 numbers, for wider ones, and with dropout. Calls time
 #: all tiles that spill no register (tests/attention/test_compiled_kernels.py): large ones need
 #: fewer instructions, and of those of 4 warps two or more programs share a multiprocessor. On an
-#: H200 the first of each row was the fastest or within 2% of it (results/performance/tiles-h200.csv).
+#: H200 the first of a row was the fastest, or 1% slower (results/performance/attention-h200.csv).
 TILES = {
     "forward": (
         (Tile(128, 64, 8, 3), Tile(128, 64, 4, 3, spills=(10,)), Tile(64, 64, 4, 2)),
