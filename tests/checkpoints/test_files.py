@@ -5,6 +5,7 @@ import os
 import zipfile
 from argparse import Namespace
 from collections import OrderedDict
+from itertools import product
 
 import fairseq
 import numpy as np
@@ -17,7 +18,7 @@ from diet_fairseq.errors import UserError
 from diet_fairseq.patches.table import PATCHES
 from tests.support import hostile
 from tests.support.checkpoints import Touch, refusal, saved
-from tests.support.commands import TINY, slow
+from tests.support.commands import TINY
 
 NOW = (*TINY, "--max-update", "1", "--disable-validation")
 
@@ -222,7 +223,10 @@ def test_an_archive_that_unpacks_to_more_than_its_file_is_refused(tmp_path):
 # --- Regular files
 
 
-@pytest.fixture(params=["folder", "pipe", "device", "broken link"])
+KINDS = ("folder", "pipe", "device", "broken link")
+
+
+@pytest.fixture(params=KINDS)
 def no_file(request, tmp_path):
     path = tmp_path / "x.pt"
     match request.param:
@@ -251,7 +255,12 @@ def test_only_regular_files_are_read(no_file):
 TRAINING = ("--restore-file", "--finetune-from-model", "--save-dir")
 
 
-@pytest.mark.parametrize("way", ["--path", *slow(TRAINING)])
+@pytest.mark.few(4)
+@pytest.mark.parametrize(
+    ("way", "no_file"),
+    [*product(["--path"], KINDS), *product(TRAINING, ["pipe", "broken link"])],
+    indirect=["no_file"],
+)
 def test_commands_read_regular_files_only(way, no_file, data, tmp_path):
     """Otherwise training would start from scratch, and generation would wait for the pipe."""
     path, words = no_file

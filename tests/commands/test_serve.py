@@ -33,7 +33,7 @@ PROGRAM = """
 import os, resource, sys, time
 from diet_fairseq.translate import translator
 from diet_fairseq.translate.service import server
-from tests.support.translating import Backwards
+from tests.support.backwards import Backwards
 from diet_fairseq.cli import main
 
 class Slow(Backwards):

@@ -18,7 +18,8 @@ from diet_fairseq.errors import UserError
 from diet_fairseq.text import lines
 from diet_fairseq.translate.translator import Translation, Translator
 from tests.commands.test_cli import INTERRUPTED_TORCH, ROOT
-from tests.support.translating import Backwards, words_only
+from tests.support.backwards import Backwards
+from tests.support.translating import words_only
 
 TEXT = "one two\n\n a\u2028b\x85c \r\nlast"
 
@@ -27,7 +28,7 @@ TEXT = "one two\n\n a\u2028b\x85c \r\nlast"
 PROGRAM = """
 import sys
 from diet_fairseq.translate import translator
-from tests.support.translating import Backwards
+from tests.support.backwards import Backwards
 from diet_fairseq.cli import main
 
 translator.load_engine = lambda *_: Backwards()

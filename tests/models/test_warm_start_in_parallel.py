@@ -19,11 +19,6 @@ STARTS = {
         ("transformer",),
         ("transformer_tupe_r_tiny", "--position-input", "sinusoidal"),
     ),
-    "t5 to diet_abs": (("transformer_t5_tiny",), ("transformer_diet_abs_tiny",)),
-    "tupe_a to another row of position 0": (
-        ("transformer_tupe_a_tiny", "--position-untie-cls", "no"),
-        ("transformer_tupe_a_tiny", "--position-untie-cls", "official"),
-    ),
     "diet_rel to more offsets": (
         ("transformer_diet_rel_tiny", "--position-clip", 4),
         ("transformer_diet_rel_tiny", "--position-clip", 6),

@@ -38,10 +38,13 @@ def logged(done, key):
 
 
 @pytest.mark.slow
-@IN_TRAINING
-@PRECISIONS
+@pytest.mark.parametrize(
+    ("optimizer", "precision"),
+    [("fused_adamw", ()), ("fused_adamw", BF16), ("fused_adamw", FP16), ("lamb_torch", BF16)],
+    ids=["fused_adamw-float32", "fused_adamw-bf16", "fused_adamw-fp16", "lamb_torch-bf16"],
+)
 def test_a_killed_run_ends_as_if_uninterrupted(optimizer, precision, data, tmp_path):
-    train = partial(run, "train", data, *TRAIN, *optimizer, *precision, "--save-dir")
+    train = partial(run, "train", data, *TRAIN, *OPTIMIZERS[optimizer], *precision, "--save-dir")
     uninterrupted = train(tmp_path / "uninterrupted")
     # Four batches an epoch; the rate is that of the update to come.
     rates = [0.005, 0.01, 0.01 * 5 / 6, 0.01 * 4 / 6, 0.005, 0.01 * 2 / 6, 0.01 / 6, 0]

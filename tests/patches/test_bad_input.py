@@ -13,7 +13,6 @@ ARCH = ["--arch", "transformer_diet_rel_tiny"]
 SMALL = [*TINY[2:], "--max-update", "1", "--no-save"]
 
 
-@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -21,49 +20,10 @@ SMALL = [*TINY[2:], "--max-update", "1", "--no-save"]
             ["--arch", "transformer_diet_rel", "--position-scheme", "rotary"],
             "argument --position-scheme: invalid choice: 'rotary' (choose from 'none', 'sin",
         ),
-        ([*ARCH, "--position-sharing", "all"], "argument --position-sharing: invalid choice: 'al"),
-        ([*ARCH, "--attention-backend", "magic"], "argument --attention-backend: invalid choice:"),
-        (
-            [*ARCH, "--position-scheme", "t5"],
-            "error: --position-scheme t5 contradicts --arch transformer_diet_rel_tiny, whose "
-            "scheme is diet_rel: leave it out, or use --arch transformer_t5_tiny",
-        ),
-        (
-            [*ARCH, "--encoder-learned-pos"],
-            "error: --encoder-learned-pos can't be combined with --arch "
-            "transformer_diet_rel_tiny: use --position-input learned instead",
-        ),
         ([*ARCH, "--position-clip", "0"], "error: --position-clip must be at least 1, but is 0"),
-        (
-            [*ARCH, "--position-rank", "8"],
-            "error: --position-rank 8 is not an option of the position scheme diet_rel: leave it "
-            "out, or use one of diet_abs, diet_abs_lin",
-        ),
         (
             ["--arch", "transformer_linformer_tiny"],
             "argument --arch/-a: invalid choice: 'transformer_linformer_tiny'",
-        ),
-        (
-            ["--arch", "transformer_diet_abs_tiny", "--position-rank", "-1"],
-            "error: --position-rank must be at least 1, but is -1",
-        ),
-        (
-            ["--arch", "transformer_t5_tiny", "--position-buckets", "6"],
-            "error: --position-buckets must be a multiple of 4, but is 6",
-        ),
-        (
-            ["--arch", "transformer_t5_tiny", "--position-max-distance", "16"],
-            "error: --position-max-distance must be larger than half of --position-buckets (16), "
-            "but is 16",
-        ),
-        (
-            ["--arch", "transformer_cope_tiny", "--attention-backend", "sdpa"],
-            "error: --attention-backend sdpa can't compute the position scheme cope, which has "
-            "content_score: use auto, reference",
-        ),
-        (
-            [*ARCH, "--segment-scheme", "per-head"],
-            "error: --segment-scheme per-head: a translation model has no segments: leave it out",
         ),
     ],
 )

@@ -3,7 +3,6 @@
 import atexit
 import logging
 import multiprocessing
-import subprocess
 import sys
 import threading
 import time
@@ -19,7 +18,6 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks.fairseq_task import FairseqTask
 
 from tests.support import commands
-from tests.support.commands import TINY
 
 
 @pytest.mark.parametrize("size", [1, 7, 8, 12, 25])
@@ -207,12 +205,3 @@ def test_the_thread_that_reads_on_ends_before_the_program(plugin):
     """PyTorch's code in it would abort while the interpreter ends."""
     done = commands.run(f"{__name__}:end_early", plugin=plugin)
     assert done.out.split() == ["0", str(not plugin)], done.err
-
-
-@pytest.mark.slow
-def test_a_run_that_ends_within_an_epoch_has_status_0(data):
-    command = [sys.executable, "-m", "fairseq_cli.train", data, *TINY, "--max-update", 2,
-               "--disable-validation", "--no-save", *commands.PLUGIN]  # fmt: skip
-    for _ in range(6):
-        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr

@@ -62,14 +62,6 @@ def test_processes_that_fairseq_starts_make_no_further_update_either(data, tmp_p
 
 
 @pytest.mark.slow
-def test_a_larger_limit_resumes_the_run(data, tmp_path):
-    for limit in (3, 5):
-        done = run("train", data, *TINY, "--max-update", limit, "--save-dir", tmp_path)
-        assert done.status == 0, done.err
-    assert updates(done) == 2
-
-
-@pytest.mark.slow
 def test_fine_tuning_does_not_count_the_updates_of_its_start(data, tmp_path):
     first = ("--max-update", 3, "--save-dir", tmp_path / "first")
     assert run("train", data, *TINY, *first).status == 0

@@ -5,13 +5,12 @@ import fcntl
 import os
 import signal
 import time
-from functools import partial
 
 import pytest
 
 from diet_fairseq.errors import UserError
 from diet_fairseq.patches import saving
-from tests.support.commands import TINY, kill_on_call, run, two_ranks
+from tests.support.commands import TINY, run
 
 IN_USE = "--save-dir {} is in use by another training: wait until it ends, or give another folder"
 
@@ -69,18 +68,3 @@ def test_a_file_system_without_locks_is_tolerated(tmp_path, monkeypatch):
     monkeypatch.setattr(fcntl, "flock", flock)
     with saving.lock_folder(str(tmp_path)):
         pass
-
-
-@pytest.mark.slow
-def test_a_killed_training_resumes_at_once(data, tmp_path):
-    command = ("train", data, *TINY, "--max-update", 6, "--save-dir", tmp_path, "--num-workers", 2)
-    killed = run(*command, first=partial(kill_on_call, "fairseq.trainer:Trainer.train_step", 6))
-    assert killed.status == -9
-    done = run(*command)
-    assert done.status == 0, done.err
-
-
-@pytest.mark.slow
-def test_processes_of_one_run_are_one_training(data, tmp_path):
-    processes = two_ranks(data, tmp_path, "--max-update", 2)
-    assert [done.status for done in processes] == [0, 0], processes[0].err + processes[1].err

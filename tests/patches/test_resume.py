@@ -1,6 +1,5 @@
 """A killed training resumes and ends as if it had not been killed, whatever the moment."""
 
-import random
 from functools import partial
 
 import pytest
@@ -13,7 +12,6 @@ from tests.support.commands import (
     log_lines,
     run,
     slow,
-    two_ranks,
 )
 
 TRAIN = (
@@ -72,26 +70,3 @@ def test_fairseq_alone_leaves_a_cut_copy(data, tmp_path):
         f"error: {last} is not a checkpoint, or is truncated or damaged: give another, or train "
         "again"
     )
-
-
-@pytest.mark.slow
-def test_kills_at_random_moments_change_nothing_in_the_end(data, uninterrupted, tmp_path):
-    """The run is killed and started again until it gets through."""
-    draw = random.Random(1)
-    for _ in range(30):
-        done = run("train", data, *TRAIN, "--save-dir", tmp_path, limit=draw.uniform(1, 4))
-        if done.status == 0:
-            break
-        assert done.status == -9, done.err
-    done = run("train", data, *TRAIN, "--save-dir", tmp_path)
-    assert done.status == 0, done.err
-    assert_same_tensors(tmp_path, uninterrupted[0])
-
-
-@pytest.mark.slow
-def test_two_processes_resume(data, tmp_path):
-    for folder, updates in (("resumed", 2), ("resumed", 4), ("uninterrupted", 4)):
-        processes = two_ranks(data, tmp_path / folder, "--max-update", updates)
-        assert [done.status for done in processes] == [0, 0], processes[0].err + processes[1].err
-        assert ("Loaded checkpoint" in processes[0].text) == ((folder, updates) == ("resumed", 4))
-    assert_same_tensors(tmp_path / "resumed", tmp_path / "uninterrupted")

@@ -25,17 +25,19 @@ TRANSLATION = "transformer_diet_rel_tiny"
 #: models and options, by what is particular about them
 RUNS = {
     "a score that all layers share": ("--arch", TRANSLATION),
-    "checkpointing": ("--arch", "transformer_tupe_r_tiny", "--checkpoint-activations"),
-    "fairseq's own": ("--arch", "transformer", "--share-all-embeddings", "--optimizer", "adam"),
-    "not resharded": ("--arch", "transformer_diet_abs_tiny", "--no-reshard-after-forward"),
-    "segments": ("--arch", "bert_diet_abs", *ENCODER),
-    "fairseq's own encoder": ("--arch", "roberta", *ENCODER),
-    "compressed keys": ("--arch", "roberta_diet_abs_lin", *ENCODER),
-    "the fused loss": (
-        *("--arch", TRANSLATION, "--criterion", "fused_label_smoothed_cross_entropy"),
-        *("--label-smoothing", 0.1),
+    "checkpointing, and the fused loss": (
+        *("--arch", "transformer_tupe_r_tiny", "--checkpoint-activations"),
+        *("--criterion", "fused_label_smoothed_cross_entropy", "--label-smoothing", 0.1),
     ),
-    "LAMB": ("--arch", "roberta_diet_rel", *ENCODER, "--optimizer", "lamb_torch"),
+    "fairseq's own": ("--arch", "transformer", "--share-all-embeddings", "--optimizer", "adam"),
+    "segments, not resharded": (
+        *("--arch", "bert_diet_abs", *ENCODER),
+        "--no-reshard-after-forward",
+    ),
+    "compressed keys, and LAMB": (
+        *("--arch", "roberta_diet_abs_lin", *ENCODER),
+        *("--optimizer", "lamb_torch"),
+    ),
 }
 
 

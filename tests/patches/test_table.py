@@ -177,7 +177,6 @@ def output_of(mode, *words):
     "words",
     [
         ["-c", "import diet_fairseq, fairseq"],
-        ["-m", "diet_fairseq", "patches"],
         ["-m", "fairseq_cli.train", "data", "--user-dir", str(ROOT / "diet_fairseq")],
     ],
 )

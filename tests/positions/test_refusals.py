@@ -84,16 +84,11 @@ REFUSED = {
     "whose scheme is none: leave it out, or use --arch transformer_t5_tiny",
     "diet_abs --position-rank 0": "--position-rank must be at least 1, but is 0",
     "diet_rel --position-clip 0": "--position-clip must be at least 1, but is 0",
-    "shaw --position-clip -3": "--position-clip must be at least 1, but is -3",
     "diet_rel --position-gain 0": "--position-gain must be a number above 0, but is 0.0",
     "diet_abs --position-gain nan": "--position-gain must be a number above 0, but is nan",
-    "tupe_a --position-gain 3": no_option("tupe_a", "--position-gain 3.0", "gain"),
-    "shaw --position-peak 5": no_option("shaw", "--position-peak 5.0", "peak"),
     "t5 --position-peak -1": "--position-peak must be a number above 0, but is -1.0",
-    "tupe_r --position-start local": no_option("tupe_r", "--position-start local", "start"),
     "t5 --position-buckets 3": "--position-buckets must be at least 4, but is 3",
     "t5 --position-buckets 6": "--position-buckets must be a multiple of 4, but is 6",
-    "tupe_r --position-buckets 30": "--position-buckets must be a multiple of 4, but is 30",
     "t5 --position-max-distance 16": "--position-max-distance must be larger than half of "
     "--position-buckets (16), but is 16",
     "t5 --position-start blind --position-peak 5": no_effect("peak 5.0", "--position-start local"),
@@ -103,13 +98,6 @@ REFUSED = {
     ),
     "t5 --position-sampling-length 9": no_effect("sampling-length 9", "--position-sampling"),
     "diet_rel --position-rank 3": no_option("diet_rel", "--position-rank 3", "rank"),
-    "diet_rel --position-values": no_option("diet_rel", "--position-values", "values"),
-    "diet_abs --position-clip 3": no_option("diet_abs", "--position-clip 3", "clip"),
-    "shaw --position-buckets 8": no_option("shaw", "--position-buckets 8", "buckets"),
-    "shaw --position-max-distance 8": no_option(
-        "shaw", "--position-max-distance 8", "max_distance"
-    ),
-    "t5 --position-untie-cls paper": no_option("t5", "--position-untie-cls paper", "untie_cls"),
     "t5 --position-cross-attention": no_option(
         "t5", "--position-cross-attention", "cross_attention"
     ),
@@ -154,20 +142,13 @@ REFUSED_BY_ENCODERS = {
     "is 0",
     "roberta_diet_abs_lin_tiny --projection-length 17": "--projection-length must be at most "
     "--max-positions (16), but is 17: lower it",
-    "bert_diet_abs_lin_tiny --position-rank 0": "--position-rank must be at least 1, but is 0",
     "roberta_linformer_tiny --position-rank 3": no_option("linformer", "--position-rank 3", "rank"),
-    "roberta_linformer_tiny --position-sharing none": no_option(
-        "linformer", "--position-sharing none", "sharing"
-    ),
     "roberta_diet_abs_lin_tiny --position-cross-attention": no_option(
         "diet_abs_lin", "--position-cross-attention", "cross_attention"
     ),
     "roberta_diet_abs_tiny --position-cross-attention": "--position-cross-attention needs "
     "cross-attention, which an encoder lacks: leave it out",
     "bert_t5_tiny --embedding-size -1": "--embedding-size must be at least 0, but is -1",
-    "bert_learned_tiny --position-sharing head": no_option(
-        "learned", "--position-sharing head", "sharing"
-    ),
     "roberta_t5 --position-scheme shaw": "--position-scheme shaw contradicts --arch roberta_t5, "
     "whose scheme is t5: leave it out, or use --arch roberta_shaw",
 }

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from diet_fairseq.config import translation_schemes
+from diet_fairseq.positions import SCHEMES
 from tests.support.commands import TINY, Done, run
 
 SHORT = [*TINY[2:], "--max-update", "2", "--no-epoch-checkpoints"]
@@ -23,15 +24,12 @@ def translations(done: Done) -> list[str]:
     return [line for line in done.out.splitlines() if line.startswith("H-")]
 
 
-#: `test_state` tests what the checkpoints of all schemes hold
-QUICK = ("diet_abs", "diet_rel")
-SCHEMES = [
-    pytest.param(s, marks=() if s in QUICK else pytest.mark.slow) for s in translation_schemes()
-]
+#: one of each kind; `test_state` tests what the checkpoints of all schemes hold
+OF_EACH_KIND = {SCHEMES[name].kinds: name for name in reversed(translation_schemes())}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", OF_EACH_KIND.values())
 def test_a_trained_model_translates_without_repeating_flags(
     data: Path, tmp_path: Path, scheme: str
 ) -> None:

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import yaml
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from safetensors.torch import save_file
 
 from diet_fairseq.errors import UserError
@@ -210,6 +210,8 @@ def test_an_unfinished_checkpoint_is_not_resumed(
              out, "--epochs", 2, "--batch", 8, "--length", 32]  # fmt: skip
 
     def stop(*_):
+        with pytest.raises(Timeout):  # no other training can have the folder
+            FileLock(out / "checkpoints" / "lock").acquire(timeout=0)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

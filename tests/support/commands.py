@@ -30,8 +30,13 @@ COMMANDS = ("preprocess", "train", "generate", "interactive", "validate", "eval_
 _processes = multiprocessing.get_context("forkserver")
 # PyTorch imports these two with the first optimizer, which takes longer than a tiny training.
 _OF_TRAINING = ("torch._dynamo", "torch.distributed.fsdp")
+# Snakemake imports these while it reads a workflow.
+_OF_WORKFLOWS = (
+    *("snakemake.cli", "snakemake.report.html_reporter", "jsonschema", "sacrebleu"),
+    *("smart_open", "yte"),
+)
 _processes.set_forkserver_preload(
-    [*(f"fairseq_cli.{name}" for name in COMMANDS), *_OF_TRAINING, "snakemake.cli"]
+    [*(f"fairseq_cli.{name}" for name in COMMANDS), *_OF_TRAINING, *_OF_WORKFLOWS]
 )
 
 
@@ -152,16 +157,6 @@ def _child(command: str, argv: list[str], folder: str, first: Callable[[], Any] 
 def train_as_main() -> None:
     """``python -m fairseq_cli.train``, in a process that has imported the program as a module."""
     run_module("fairseq_cli.train", run_name="__main__", alter_sys=True)
-
-
-def two_ranks(
-    data: Path,
-    folder: Path,
-    *options: Any,
-    first: Sequence[Callable[[], Any] | None] = (None, None),
-) -> list[Done]:
-    """Train a tiny translation model on two processes."""
-    return together(data, *TINY, *options, "--save-dir", folder, first=first)
 
 
 def together(

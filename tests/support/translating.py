@@ -1,6 +1,5 @@
-"""Models to translate with: one that reverses sentences, and real ones that are untrained."""
+"""Models to translate with: folders of plain words, and real models that are untrained."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import sentencepiece
@@ -10,29 +9,8 @@ from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import OmegaConf
 
-from diet_fairseq.translate.engine import Hypothesis, Search
 from diet_fairseq.translate.model_json import ModelDescription
 from tests.support.texts import learn_subwords, sentences
-
-
-class Backwards:
-    """An engine whose best hypothesis is the sentence backwards, with one word less in each next.
-
-    It keeps the batches that it was asked for.
-    """
-
-    def __init__(self, max_source_length: int | None = 20) -> None:
-        self.max_source_length = max_source_length
-        self.batches: list[list[list[str]]] = []
-
-    def translate(
-        self, sentences: Sequence[Sequence[str]], search: Search
-    ) -> list[list[Hypothesis]]:
-        self.batches.append([list(sentence) for sentence in sentences])
-        return [
-            [Hypothesis(list(sentence[::-1])[rank:], -1.0 - rank) for rank in range(search.nbest)]
-            for sentence in sentences
-        ]
 
 
 def words_only(folder: Path, **changes: object) -> Path:

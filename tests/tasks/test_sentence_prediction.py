@@ -5,7 +5,6 @@ import re
 
 import pytest
 
-from tests.support.cases import ENCODERS
 from tests.support.commands import run, slow
 
 SIZES = [
@@ -27,7 +26,6 @@ TRAINING = [
     *("--best-checkpoint-metric", "accuracy", "--maximize-best-checkpoint-metric"),
     *("--no-epoch-checkpoints", "--cpu", "--num-workers", "0", "--log-format", "json"),
 ]
-NAMES = {case.scheme for case in ENCODERS}
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +54,7 @@ def data(tmp_path_factory):
     return folder / "data"
 
 
-@pytest.mark.parametrize("scheme", ["diet_rel", *slow(sorted(NAMES - {"diet_rel"}))])
+@pytest.mark.parametrize("scheme", ["diet_rel", *slow(["linformer"])])  # and compressed keys
 def test_fairseq_s_sentence_prediction_trains_our_encoders(data, tmp_path, scheme):
     arch = ["--arch", f"roberta_{scheme}_tiny", *SIZES]
     done = run("train", data / "input0", *arch, *PRETRAINING, "--save-dir", tmp_path / "pretrained")

@@ -10,8 +10,9 @@ from diet_fairseq.errors import UserError
 from diet_fairseq.text.languages import SCRIPTS, compile_letters, explain_other_script
 from diet_fairseq.text.tokenizer import Tokenizer, split_sentences
 from diet_fairseq.translate.translator import TooLong
+from tests.support.backwards import Backwards
 from tests.support.texts import ODD
-from tests.support.translating import Backwards, untrained, words_only
+from tests.support.translating import untrained, words_only
 
 
 @pytest.fixture

@@ -10,12 +10,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
 import yaml
+from filelock import FileLock
 
 from diet_fairseq.text.lines import read_lines
 from tests.support import commands
@@ -81,7 +83,9 @@ class Experiment:
 
     def configure(self, **changes: object) -> None:
         self.config = self.tiny | changes
-        (self.folder / "config.yaml").write_text(yaml.safe_dump(self.config))
+        path, text = self.folder / "config.yaml", yaml.safe_dump(self.config)
+        if not path.exists() or path.read_text() != text:  # a process beside may read it
+            path.write_text(text)
 
     def words(self, *words: object) -> list[str]:
         """The words of its command."""
@@ -145,7 +149,7 @@ class Experiment:
         while not any(path.stat().st_size for path in self.folder.glob(pattern)):
             assert process.poll() is None, process.stdout.read()
             assert time.monotonic() < end
-            time.sleep(0.02)
+            time.sleep(0.05)
         return process
 
     def kill(self, process: subprocess.Popen) -> None:
@@ -191,26 +195,49 @@ def experiment(tmp_path):
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory, shared_data):
+def make_once(tmp_path_factory):
+    """A function that makes a folder, by its name, once for all processes of pytest."""
+
+    def once(name: str, make: Callable[[Path], object]) -> Path:
+        base = tmp_path_factory.getbasetemp()
+        folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+        with FileLock(f"{folder}.lock"):
+            if not Path(f"{folder}.made").exists():
+                make(folder)
+                Path(f"{folder}.made").touch()
+        return folder
+
+    return once
+
+
+@pytest.fixture(scope="session")
+def finished(make_once, shared_data):
     """An experiment that ran to its end: two seeds, and their ensemble."""
-    folder = tmp_path_factory.mktemp("finished")
-    write_corpus(folder / "text", shared_data)
-    experiment = Experiment(
-        folder, seeds=[1, 2], ensemble=True, inputs={"same": "text/test.en"},
-        penalty="tensor2tensor", length_penalty=0.6, metrics={"lines": "grep -c '' {hypotheses}"},
-    )  # fmt: skip
-    experiment.made()
-    return experiment
+    config = {
+        "seeds": [1, 2], "ensemble": True, "penalty": "tensor2tensor", "length_penalty": 0.6,
+        "metrics": {"lines": "grep -c '' {hypotheses}"},
+    }  # fmt: skip
+
+    def make(folder):
+        write_corpus(folder / "text", shared_data)
+        Experiment(folder, **config).made()
+
+    return Experiment(make_once("finished", make), **config)
+
+
+def copy_without(experiment: Experiment, folder: Path, *names: str) -> Path:
+    """A copy of an experiment's folder but for these folders of its results."""
+    ignore = shutil.ignore_patterns("locks")  # of a test that runs Snakemake meanwhile
+    shutil.copytree(experiment.folder, folder, copy_function=shutil.copy2, ignore=ignore)
+    for name in names:
+        shutil.rmtree(folder / "out" / name)
+    return folder
 
 
 @pytest.fixture
 def prepared(finished, tmp_path):
     """An experiment whose text is prepared, and nothing is trained."""
-    folder = tmp_path / "copy"
-    shutil.copytree(finished.folder, folder, copy_function=shutil.copy2)
-    for name in ("runs", "ensembles", "results"):
-        shutil.rmtree(folder / "out" / name)
-    return Experiment(folder)
+    return Experiment(copy_without(finished, tmp_path / "copy", "runs", "ensembles", "results"))
 
 
 class EncoderExperiment(Experiment):
@@ -230,6 +257,7 @@ class EncoderExperiment(Experiment):
         "batch": 8,
         "save_interval": 10,
         "validate_interval": 10,
+        "keep": -1,
         "options": "--encoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 16 "
         "--encoder-attention-heads 2",
         "tasks": {"RTE": {"data": "RTE"}},
@@ -242,9 +270,13 @@ class EncoderExperiment(Experiment):
     }
 
     def __init__(self, folder: Path, /, **changes: object) -> None:
-        """Write text, and files of RTE's and of SQuAD's form."""
         folder.mkdir(exist_ok=True)
         super().__init__(folder, **changes)
+        if not (folder / "RTE").exists():
+            self.write_text()
+
+    def write_text(self) -> None:
+        """Write text, and files of RTE's and of SQuAD's form."""
         (self.folder / "text").mkdir(exist_ok=True)
         write(self.folder / "text" / "en.txt", sentences(300))
         (self.folder / "RTE").mkdir()

@@ -17,12 +17,11 @@ from tests.workflows.conftest import Experiment, write_corpus
 
 pytestmark = pytest.mark.slow
 
-#: in the order of their work; curves are drawn beside the averaging
-RULES = [
-    *("clean", "learn_subwords", "encode", "preprocess", "preprocess_test", "train", "curves"),
-    *("average", "generate", "score", "table"),
-]
+#: one that writes files, one that writes a folder, and those that work on checkpoints
+RULES = ("encode", "preprocess", "train", "average")
 CHECKPOINT = "out/runs/*/checkpoint_last.pt"
+#: of the first seed
+LAST = "out/runs/diet_rel-tiny-s1-*/checkpoint_last.pt"
 
 
 def parameters(path):
@@ -50,16 +49,18 @@ def test_everything_is_made_once(finished):
     assert "Nothing to be done" in finished.made()
 
 
-def test_plain_text_and_binarised_text_give_the_same_lines(finished):
-    texts = (finished.folder / "out").glob("*/*/input-same.txt")
-    models = [path for path in texts if not path.parent.is_symlink()]  # results/best is a link
-    assert len(models) == 3  # two runs, and their ensemble
+def test_runs_and_their_ensemble_translate_plain_text_as_binarised_text(finished):
+    lines = list(read_lines(finished.folder / "text" / "test.en"))
+    runs = sorted((finished.folder / "out/runs").glob("*"))
     different = set()
-    for path in models:
-        generated = path.parent / "evaluation-test" / "translations.txt"
-        assert path.read_text() == generated.read_text()
-        assert path.read_text().splitlines()[4:6] == ["", ""]
-        different.add(path.read_text())
+    for folder, models in (
+        *((run, [run]) for run in runs),
+        (finished.path("out/ensembles/*"), runs),
+    ):
+        translations = Translator([run / "average.pt" for run in models]).translate(lines)
+        assert translations == list(read_lines(folder / "evaluation-test/translations.txt"))
+        assert translations[4:6] == ["", ""]
+        different.add(tuple(translations))
     assert len(different) > 1
 
 
@@ -73,86 +74,64 @@ def test_a_run_s_folder_is_enough_to_translate(finished, tmp_path):
     assert translator.translate(lines) == expected
 
 
-def test_a_scheme_of_one_s_own_is_trained_and_scored(experiment):
-    write_own_scheme(experiment.folder)
-    experiment.configure(
-        user_dir="turns", schemes={"mine": "turn --lr 0.01"}, inputs={"same": "text/test.en"},
-        updates=20, save_interval=10,
-    )  # fmt: skip
-    experiment.made()
-    assert "| mine, tiny |" in experiment.path("out/results/table.md").read_text()
-    assert len(experiment.path("out/runs/*/input-same.txt").read_text().splitlines()) == 12
-
-
-def test_paths_may_have_spaces_and_umlauts(tmp_path):
+def test_a_scheme_of_one_s_own_is_trained_in_paths_with_spaces_and_umlauts(tmp_path):
     folder = tmp_path / "my work \u00fc"
     folder.mkdir()
     write_corpus(folder / "my text \u00fc")
+    write_own_scheme(folder)
     splits = {split: f"my text \u00fc/{split}" for split in ("train", "valid", "test")}
     experiment = Experiment(
         folder, **splits, folder="my data \u00fc/out", updates=20, save_interval=10,
-        inputs={"same": "my text \u00fc/test.en"}, validation="bleu",
+        user_dir="turns", schemes={"mine": "turn --lr 0.01"},
+        inputs={"same": "my text \u00fc/test.en"}, subwords="subword_nmt", validation="bleu",
     )  # fmt: skip
     experiment.made()
-    assert "| diet_rel, tiny |" in experiment.path("my data */out/results/table.md").read_text()
+    assert "| mine, tiny |" in experiment.path("my data */out/results/table.md").read_text()
     translations = experiment.path("my data */out/runs/*/input-same.txt").read_text()
+    generated = experiment.path("my data */out/runs/*/evaluation-test/translations.txt")
+    assert translations == generated.read_text()
     assert len(translations.splitlines()) == 12
 
 
-def test_a_kill_in_each_rule_changes_no_result(finished, tmp_path):
-    shutil.copytree(finished.folder / "text", tmp_path / "text")
-    alone = {"seeds": [1], "ensemble": False, "inputs": {}}
-    experiment = type(finished)(tmp_path, **finished.config | alone)
+def test_a_kill_in_each_rule_changes_no_result(finished, prepared):
+    alone = {"seeds": [1], "ensemble": False}
+    prepared.configure(**finished.config | alone)
     for rule in RULES:
-        experiment.kill_in(rule)
-    experiment.made()
+        prepared.kill_in(rule)
+    prepared.made("--until", "generate")
     run = "out/runs/diet_rel-tiny-s1-*/"
     for name in ("average.pt", "checkpoint_last.pt"):
-        assert_same(experiment.path(run + name), finished.path(run + name))
-    for name in (run + "evaluation-test/translations.txt", "out/clean/train.de"):
-        assert experiment.path(name).read_bytes() == finished.path(name).read_bytes()
+        assert_same(prepared.path(run + name), finished.path(run + name))
+    name = run + "evaluation-test/translations.txt"
+    assert prepared.path(name).read_bytes() == finished.path(name).read_bytes()
 
 
-def assert_a_changed_rate_trains_anew(experiment, fresh, rule, **rate):
-    """After a kill and a changed rate the result is that of a training with this rate alone."""
-    experiment.kill(experiment.start_until(rule, CHECKPOINT, updates=100_000))
-    [old] = experiment.folder.glob("out/runs/*")
-    experiment.configure(**rate)
-    experiment.made("--until", rule)
-    [new] = {*experiment.folder.glob("out/runs/*")} - {old}
-    fresh.configure(**rate)
-    fresh.made("--until", rule)
-    assert_same(new / "checkpoint_last.pt", fresh.path(CHECKPOINT))
+def test_a_changed_rate_in_mid_run_equals_a_fresh_run(finished, prepared):
+    process = prepared.start_until("train", CHECKPOINT, updates=100_000, learning_rate=0.01)
+    prepared.kill(process)
+    [old] = prepared.folder.glob("out/runs/*")
+    prepared.configure()
+    prepared.made("--until", "train")
+    [new] = {*prepared.folder.glob("out/runs/*")} - {old}
+    assert_same(new / "checkpoint_last.pt", finished.path(LAST))
 
 
-def test_a_changed_rate_in_mid_run_equals_a_fresh_run(prepared, tmp_path):
-    shutil.copytree(prepared.folder, tmp_path / "fresh", copy_function=shutil.copy2)
-    fresh = type(prepared)(tmp_path / "fresh")
-    assert_a_changed_rate_trains_anew(prepared, fresh, "train", learning_rate=0.01)
-
-
-def test_more_updates_continue_a_run_and_end_as_one_training(prepared, tmp_path):
-    shutil.copytree(prepared.folder, tmp_path / "fresh", copy_function=shutil.copy2)
-    fresh = type(prepared)(tmp_path / "fresh", updates=100, average=1)
-    fresh.made("--until", "train")
-    for updates in (50, 100):
-        prepared.configure(updates=updates, average=1)
+def test_more_updates_continue_a_run_and_end_as_one_training(finished, prepared):
+    for updates in (100, prepared.tiny["updates"]):
+        prepared.configure(updates=updates)
         output = prepared.made("--until", "train")
     assert re.search(
-        r"100 updates from the last checkpoint of out/runs/diet_rel-tiny-s1-u50-", output
+        r"150 updates from the last checkpoint of out/runs/diet_rel-tiny-s1-u100-", output
     )
-    ours, theirs = prepared.path("out/runs/*-u100-*"), fresh.path("out/runs/*")
-    assert_same(ours / "checkpoint_last.pt", theirs / "checkpoint_last.pt")
+    assert_same(prepared.path("out/runs/*-u150-*/checkpoint_last.pt"), finished.path(LAST))
 
 
-def test_bleu_of_the_validation_set_chooses_and_stops(experiment):
+def test_bleu_of_the_validation_set_chooses_and_stops(prepared):
     rate = {"learning_rate": 1e-9}  # nothing becomes better
-    experiment.configure(
-        subwords="subword_nmt", validation="bleu", patience=1, updates=150, average=1, **rate
-    )
-    output = experiment.made("--until", "train")
+    prepared.configure(validation="bleu", patience=1, average=1, **rate)
+    output = prepared.made("--until", "train")
     assert re.search(r"BLEU 0(\.\d+)?, held-out loss", output)
-    log = experiment.path("out/runs/*/train.log").read_text()
+    log = prepared.path("out/runs/*/train.log").read_text()
     assert "early stop since valid performance hasn't improved for last 1 runs" in log
     assert '"valid_best_bleu"' in log
 
@@ -237,17 +216,9 @@ def test_a_cluster_runs_the_workflow_unchanged(prepared):
     assert (prepared.folder / "submitted").read_text() == "--gpus 0\n--gpus 2\n"
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda path: path.write_text("one line\n"), r"lines and text/train\.de has 300: they"),
-        (lambda path: path.write_bytes(b"a\n\xff\n"), r"train\.en, line 2: byte 1 \(0xff\) is not"),
-        (lambda path: path.write_text(""), r"text/train\.en is empty"),
-    ],
-)
-def test_bad_text_is_named_by_file_and_line(experiment, change, message):
-    change(experiment.folder / "text" / "train.en")
+def test_bad_text_is_named_by_file_and_line(experiment):
+    (experiment.folder / "text" / "train.en").write_bytes(b"a\n\xff\n")
     status, output = experiment.run("--until", "clean")
     assert status == 1
-    assert re.search(rf"^error: .*{message}", output, re.MULTILINE)
+    assert re.search(r"^error: .*train\.en, line 2: byte 1 \(0xff\) is not", output, re.MULTILINE)
     assert not list(experiment.folder.glob("out/clean/train*"))
