@@ -44,7 +44,11 @@ def gpt2_vocabulary(folder: Path, size: int) -> Vocabulary:
     path = folder / "vocab.json"
     tokens = read_tokens(path) if path.exists() else read_pieces(folder)
     numbers = gpt2_numbers(read_merges(folder))
-    symbols = {str(numbers.get(token, token)): n for token, n in tokens.items()}
+    symbols = {
+        str(numbers.get(token, token)): n
+        for token, n in tokens.items()
+        if token != MASK or n < size  # fine-tuned BART's tokenizer has a mask, its model has none
+    }
     return Vocabulary.from_tokens(symbols, size, {MASK: MASK})
 
 
