@@ -79,6 +79,7 @@ setup(
         "sacrebleu",
         "sentencepiece>=0.2.3",  # says which characters a piece stands for
         "subword-nmt",
+        "tokenizers",  # GPT-2's byte-level BPE; transformers needs it, too
     ],
     extras_require=EXTRAS,
 )

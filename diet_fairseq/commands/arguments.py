@@ -43,8 +43,8 @@ def add_model_files(parser: ArgumentParser) -> None:
              "MODEL)"
         )  # fmt: skip
     add("--subwords", type=Path, metavar="FILE",
-        help="SentencePiece model, codes of subword-nmt or fastBPE, GPT-2's vocab.bpe (encoders), "
-             "or none (default: the file in the folder subwords beside --data)")  # fmt: skip
+        help="SentencePiece model, codes of subword-nmt or fastBPE, GPT-2's vocab.bpe, or none "
+             "(default: the file in the folder subwords beside --data)")  # fmt: skip
     add("--tokenizer", choices=("none", "moses"),
         help="tokenizer applied before the subwords (default: moses with the file subwords/codes, "
              "otherwise none)"

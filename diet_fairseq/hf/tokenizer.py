@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerFast, RobertaTokenizer
 
 from ..errors import UserError, one_line
 from ..files import open_text, validate
-from ..text.subwords import Gpt2, SentencePiece
+from ..text.subwords import GPT2_NUMBERS, Gpt2, SentencePiece
 from ..text.tokenizer import FAIRSEQ_MARKS, UNKNOWN, Tokenizer
 from ..text.whitespace import WHITE_SPACE
 from ..translate.directions import UNMARKED, Directions, name_some
@@ -31,8 +31,13 @@ FILES = {
     "target_vocab_file": "dict.target.txt",
     "sentencepiece_file": "sentencepiece.model",
     "codes_file": "codes",
+    "merges_file": "vocab.bpe",
+    "numbers_file": GPT2_NUMBERS,
     "target_sentencepiece_file": "target-sentencepiece.model",
 }
+#: kinds of subwords -> the keyword of their file
+SUBWORDS = {"sentencepiece": "sentencepiece_file", "subword_nmt": "codes_file",
+            "gpt2": "merges_file"}  # fmt: skip
 #: the first entries of fairseq's dictionaries, in this order
 SPECIAL = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": UNKNOWN}
 
@@ -52,7 +57,9 @@ class DietTokenizer(PreTrainedTokenizerFast):
         vocab_file: fairseq's source dictionary
         target_vocab_file: fairseq's target dictionary (default: the source's)
         sentencepiece_file: a SentencePiece model, for raw text; or
-        codes_file: subword-nmt's merges, for words between spaces
+        codes_file: subword-nmt's merges, for words between spaces; or
+        merges_file: ``vocab.bpe`` of fairseq's ``--bpe gpt2``, for raw text
+        numbers_file: its ``encoder.json`` (default: the file beside it)
         target_sentencepiece_file: the target's SentencePiece model (default: the source's)
         begins: whether sentences begin with ``<s>``
         segments: whether the model reads ``token_type_ids``
@@ -72,6 +79,8 @@ class DietTokenizer(PreTrainedTokenizerFast):
         target_vocab_file: str | None = None,
         sentencepiece_file: str | None = None,
         codes_file: str | None = None,
+        merges_file: str | None = None,
+        numbers_file: str | None = None,
         target_sentencepiece_file: str | None = None,
         begins: bool = False,
         segments: bool = False,
@@ -83,11 +92,15 @@ class DietTokenizer(PreTrainedTokenizerFast):
         mask_token: Any = None,
         **kwargs: Any,
     ) -> None:
+        if merges_file and not numbers_file:
+            numbers_file = str(Path(merges_file).with_name(GPT2_NUMBERS))
         self.files: dict[str, Any] = {
             "vocab_file": vocab_file,
             "target_vocab_file": target_vocab_file,
             "sentencepiece_file": sentencepiece_file,
             "codes_file": codes_file,
+            "merges_file": merges_file,
+            "numbers_file": numbers_file,
             "target_sentencepiece_file": target_sentencepiece_file,
         }
         self.begins, self.moses, self.do_lower_case = begins, moses, do_lower_case
@@ -114,13 +127,11 @@ class DietTokenizer(PreTrainedTokenizerFast):
 
     def _build_backends(self) -> None:
         """Build the backends of source and target from the files."""
-        kind, model = "sentencepiece", self.files["sentencepiece_file"]
-        if model is None:
-            kind, model = "subword_nmt", self.files["codes_file"]
-        if model is None:
-            raise UserError(
-                "a tokenizer needs the file sentencepiece.model or codes: give one of them"
-            )
+        models = {kind: self.files[name] for kind, name in SUBWORDS.items() if self.files[name]}
+        if not models:
+            names = ", ".join(FILES[name] for name in SUBWORDS.values())
+            raise UserError(f"a tokenizer needs one of the files {names}: give one of them")
+        kind, model = next(iter(models.items()))
         source = self.files["vocab_file"]
         target = self.files["target_vocab_file"] or source
         marks, known = UNMARKED, self.all_directions
@@ -154,8 +165,8 @@ class DietTokenizer(PreTrainedTokenizerFast):
     def _encode_plus(self, *args: Any, **kwargs: Any) -> Any:
         if kwargs.get("return_offsets_mapping") and not self.is_fast:
             raise UserError(
-                "return_offsets_mapping needs a SentencePiece model, but this tokenizer has codes "
-                "of subword-nmt: leave it out"
+                "return_offsets_mapping needs a SentencePiece model, but this tokenizer has none: "
+                "leave it out"
             )
         backend: Any = super()
         return backend._encode_plus(*args, **kwargs)
@@ -301,18 +312,19 @@ def gpt2_tokenizer(vocabulary: dict[str, int], subwords: Gpt2, **options: Any) -
     Raises:
         UserError: the dictionary lacks a number
     """
-    numbers: dict[str, int] = subwords.bpe.encoder
+    numbers = subwords.numbers
     if missing := [piece for piece, number in numbers.items() if str(number) not in vocabulary]:
         raise UserError(
             f"the dictionary lacks {len(missing):,} of {len(numbers):,} pieces of GPT-2's BPE (such"
             f" as {numbers[missing[0]]}), which RoBERTa's tokenizer needs: add them to the "
             "dictionary, or export without a tokenizer, with --subwords none"
         )
-    others = {symbol: n for symbol, n in vocabulary.items() if symbol not in subwords.symbols}
+    others = {symbol: n for symbol, n in vocabulary.items() if symbol not in subwords.pieces}
     ids = {piece: vocabulary[str(number)] for piece, number in numbers.items()}
-    merges = sorted(subwords.bpe.bpe_ranks, key=subwords.bpe.bpe_ranks.__getitem__)
     tokenizer_class: Any = RobertaTokenizer
-    tokenizer: RobertaTokenizer = tokenizer_class(vocab=others | ids, merges=merges, **options)
+    tokenizer: RobertaTokenizer = tokenizer_class(
+        vocab=others | ids, merges=subwords.merges, **options
+    )
     return tokenizer
 
 

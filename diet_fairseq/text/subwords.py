@@ -2,13 +2,14 @@
 
 import io
 import re
+import shutil
 from collections.abc import Callable, Collection
 from contextlib import redirect_stderr
 from functools import cached_property
 from pathlib import Path
 
-from ..errors import UserError
-from ..files import MAX_VOCABULARY_BYTES, check_regular, open_regular, open_text
+from ..errors import UserError, as_user_error, one_line
+from ..files import MAX_VOCABULARY_BYTES, check_regular, open_regular, open_text, read_json
 
 #: entries of a vocabulary that are not subwords: marks such as <mask>, and fairseq's padding
 MARK = re.compile(r"<[^\s<>]*>|madeupword\d+")
@@ -114,6 +115,8 @@ class SubwordNmt:
 class Gpt2:
     """GPT-2's byte-level BPE as fairseq applies it: subwords are the numbers of pieces.
 
+    It reads and writes all white space as it is.
+
     Args:
         merges: ``vocab.bpe``; the pieces' numbers are in `GPT2_NUMBERS` beside it
 
@@ -122,32 +125,40 @@ class Gpt2:
     """
 
     def __init__(self, merges: Path) -> None:
-        from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
+        from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
         numbers = merges.with_name(GPT2_NUMBERS)
-        for path in (merges, numbers):
-            check_regular(path, MAX_VOCABULARY_BYTES)
-        try:
-            self.bpe = get_encoder(str(numbers), str(merges))
-            self.symbols = {str(number) for number in self.bpe.decoder}
-        except (ValueError, AttributeError, TypeError, OSError) as error:
-            raise UserError(
-                f"{merges} and {numbers.name} beside it are not the files of fairseq's --bpe gpt2: "
-                "give others"
-            ) from error
+        with (
+            as_user_error(
+                lambda error: (
+                    f"{merges} and {numbers.name} beside it are not the files of "
+                    f"fairseq's --bpe gpt2 ({one_line(str(error))}): give others"
+                )
+            ),
+            open_text(merges) as file,
+        ):
+            #: piece -> number, and the merges of two pieces, in their order
+            self.numbers: dict[str, int] = dict(read_json(numbers, MAX_VOCABULARY_BYTES))
+            lines = file.read().split("\n")[1:-1]  # the first is the version
+            self.merges = [(first, second) for first, second in map(str.split, lines)]
+            if missing := set(pre_tokenizers.ByteLevel.alphabet()) - self.numbers.keys():
+                raise ValueError(f"{len(missing)} of 256 bytes have no number")
+            self.bpe = Tokenizer(models.BPE(self.numbers, self.merges))
+        self.bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        self.decoder = decoders.ByteLevel()
+        self.pieces = {str(number): piece for piece, number in self.numbers.items()}
 
     def encode(self, line: str) -> list[str]:
-        return [str(number) for number in self.bpe.encode(line)]
+        return [str(number) for number in self.bpe.encode(line).ids]
 
     def decode(self, tokens: list[str]) -> str:
-        pieces = [int(token) if token in self.symbols else token for token in tokens]
-        return str(self.bpe.decode(pieces))
+        return str(self.decoder.decode([self.pieces.get(token, token) for token in tokens]))
 
     def is_word_start(self, tokens: list[str], index: int) -> bool:
         return self.decode([tokens[index]]).startswith(" ")
 
     def can_encode(self, symbol: str) -> bool:
-        return symbol in self.symbols
+        return symbol in self.pieces
 
 
 class Words:
@@ -180,9 +191,20 @@ SUBWORD_CLASSES: dict[str, Callable[[Path], Subwords]] = {
     "none": Words,
 }
 #: name of a subword model's file, by kind
-SUBWORD_FILES = {"sentencepiece": "sentencepiece.model", "subword_nmt": "codes"}
+SUBWORD_FILES = {
+    "sentencepiece": "sentencepiece.model", "subword_nmt": "codes", "gpt2": "vocab.bpe"
+}  # fmt: skip
 #: begin of the name of the target's subword model, where it has its own
 TARGET = "target-"
+
+
+def copy_subwords(kind: str, model: Path, folder: Path, prefix: str = "") -> Path:
+    """Copy the files of a subword model into a folder; the path of the copy."""
+    copy = folder / f"{prefix}{SUBWORD_FILES[kind]}"
+    shutil.copyfile(model, copy)
+    if kind == "gpt2":
+        shutil.copyfile(model.with_name(GPT2_NUMBERS), folder / GPT2_NUMBERS)
+    return copy
 
 
 def detect_subword_kind(path: Path) -> str:

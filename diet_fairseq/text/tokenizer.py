@@ -6,7 +6,7 @@ from copy import copy
 from pathlib import Path
 
 from .moses import join_words, split_words
-from .subwords import SUBWORD_CLASSES
+from .subwords import SUBWORD_CLASSES, Gpt2
 from .whitespace import normalise
 
 UNKNOWN = "<unk>"
@@ -53,7 +53,7 @@ class Tokenizer:
 
     def encode(self, line: str) -> list[str]:
         """Tokens of a line; none if it is blank."""
-        line = normalise(line.lower() if self.lower else line)
+        line = self.normalise(line.lower() if self.lower else line)
         if self.splits_words and line:
             line = split_words(line, self.language)
         pieces = self.subwords.encode(line) if line else []
@@ -65,7 +65,16 @@ class Tokenizer:
         line = self.subwords.decode([token for token in tokens if token not in self.tags])
         if self.splits_words:
             line = join_words(line.split(), self.language)
-        return normalise(line)
+        return normalise(line) if self.normalises else " ".join(line.splitlines())
+
+    @property
+    def normalises(self) -> bool:
+        """Whether white space is normalised; GPT-2's subwords keep it."""
+        return self.splits_words or not isinstance(self.subwords, Gpt2)
+
+    def normalise(self, line: str) -> str:
+        """The line as it is split into subwords; empty if it is blank."""
+        return normalise(line) if self.normalises else line if line.strip() else ""
 
     def split(self, line: str, max_tokens: int | None) -> list[list[str]]:
         """The line's tokens, split into parts of at most ``max_tokens`` tokens.
@@ -79,10 +88,12 @@ class Tokenizer:
         if max_tokens is None or len(line_tokens) <= max_tokens:
             return [line_tokens]
         parts: list[list[str]] = [[]]
-        for sentence in split_sentences(normalise(line)):
+        for sentence in split_sentences(self.normalise(line)):
             tokens = self.encode(sentence)
             if len(parts[-1]) + len(tokens) > max_tokens:
                 parts.append([])
+            if not parts[-1]:
+                tokens = self.encode(sentence.strip(" "))
             while len(tokens) > max_tokens:
                 word_starts = (
                     n for n in range(max_tokens, 0, -1) if self.subwords.is_word_start(tokens, n)
@@ -96,16 +107,16 @@ class Tokenizer:
 
 
 def split_sentences(line: str) -> Iterator[str]:
-    """The sentences of a line, without the spaces between them.
+    """The sentences of a line, with the spaces before them.
 
     One rule serves all languages, without lists of abbreviations: a cut after "Dr." costs little,
     and only lines beyond the model's limit are cut.
     """
     start = 0
     for end in SENTENCE_END.finditer(line):
-        sentence = line[start : end.end()].strip(" ")
+        sentence = line[start : end.end()]
         start = end.end()
-        if sentence:
+        if sentence.strip(" "):
             yield sentence
-    if rest := line[start:].strip(" "):
-        yield rest
+    if line[start:].strip(" "):
+        yield line[start:]

@@ -1,6 +1,5 @@
 """The loader of trained fairseq models, which `translate`, `serve`, `export` and `look` share."""
 
-import shutil
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ from ..checkpoints import report_faults
 from ..checkpoints.configuration import task_options
 from ..errors import UserError, one_line
 from ..files import MAX_VOCABULARY_BYTES, check_regular
-from ..text.subwords import SUBWORD_FILES, TARGET
+from ..text.subwords import TARGET, copy_subwords
 from ..transformer import PositionalAttention
 from ..transformer.config import UNLIMITED
 from ..transformer.stack import Stack
@@ -96,9 +95,7 @@ class LoadedModel:
         copies: dict[str, Any] = {}
         for name, prefix in (("subword_model", ""), ("target_subword_model", TARGET)):
             model = getattr(description, name)
-            copies[name] = model and folder / f"{prefix}{SUBWORD_FILES[description.subwords]}"
-            if model:
-                shutil.copyfile(model, copies[name])
+            copies[name] = model and copy_subwords(description.subwords, model, folder, prefix)
         source, target = (
             None if stack.max_positions() >= UNLIMITED else stack.max_positions() - 1  # no </s>
             for stack in self.stacks.values()

@@ -225,11 +225,6 @@ def _apply_options(description: ModelDescription, options: ModelOptions) -> Mode
     if options.subwords:
         model = None if options.subwords == NO_SUBWORDS else options.subwords
         kind = detect_subword_kind(model) if model else "none"
-        if kind == "gpt2" and description.source_lang:
-            raise UserError(
-                f"{model} is GPT-2's byte-level BPE, which only encoders have here: translate text "
-                "that is split with it, with --subwords none"
-            )
         changes |= {"subwords": kind, "subword_model": model, "preprocessing": "none"}
         changes["target_subword_model"] = None
     if options.tokenizer:

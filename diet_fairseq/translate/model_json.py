@@ -39,8 +39,8 @@ class ModelDescription:
     folder: Path  # of model.json
     checkpoint: Path | None = None  # fairseq's file; None: the folder is the model
     data: Path | None = None  # folder of fairseq's dict.LANG.txt; None: the engine has its own
-    subwords: str = "none"  # sentencepiece, subword_nmt, or none for a vocabulary of words
-    subword_model: Path | None = None  # SentencePiece's model or subword-nmt's codes
+    subwords: str = "none"  # a key of `SUBWORD_CLASSES`; none: a vocabulary of words
+    subword_model: Path | None = None  # its file
     preprocessing: str = "none"  # tokenizer before the subwords: none or moses
     beam: int = 5  # number of hypotheses
     lenpen: float = 1.0
@@ -150,7 +150,7 @@ Pair = Annotated[tuple[Language, Language], Field(strict=False)]
 
 
 class _Subwords(BaseModel, strict=True):
-    kind: Literal["sentencepiece", "subword_nmt", "none"] = "none"
+    kind: Literal["sentencepiece", "subword_nmt", "gpt2", "none"] = "none"
     model: FileName | None = None
     target_model: FileName | None = None
 

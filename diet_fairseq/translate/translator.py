@@ -74,8 +74,8 @@ class Translator:
         model: a folder with ``model.json``, an exported model, or a checkpoint; several checkpoints
             with one vocabulary are an ensemble
         data: folder of fairseq's dictionaries, for a checkpoint without ``model.json`` beside it
-        subwords: SentencePiece model, codes of subword-nmt or fastBPE, or "none", for such a
-            checkpoint
+        subwords: SentencePiece model, codes of subword-nmt or fastBPE, GPT-2's ``vocab.bpe``, or
+            "none", for such a checkpoint
         tokenizer: "moses" or "none", the tokenizer before the subwords, for such a checkpoint
         source_lang: source language (default: the model's)
         target_lang: target language (default: the model's)

@@ -174,3 +174,22 @@ def test_opus_mt_s_target_tag_is_written_before_the_source(tmp_path):
     tokenizer.tgt_lang = "nld"
     assert tokens_of(tokenizer, text="the")[0] == ">>nld<<"
     assert tokens_of(tokenizer, text_target="der")[0] != ">>nld<<"
+
+
+@pytest.mark.slow
+def test_more_than_one_forced_token_is_refused(tmp_path):
+    model = published.bart(tmp_path / "bart")
+    description = {
+        "format": "diet_fairseq model", "version": 1, "engine": "fairseq", "checkpoint": "model.pt",
+        "data": ".", "source_lang": "source", "target_lang": "target",
+        "subwords": {"kind": "gpt2", "model": "vocab.bpe"},
+        "directions": {"pairs": [["source", "target"]], "target_prefix": ["<s>", "7"]},
+    }  # fmt: skip
+    (model.folder / "model.json").write_text(json.dumps(description))
+    with pytest.raises(UserError) as error:
+        export(model.folder, tmp_path / "hf")
+    assert str(error.value) == (
+        f"{model.checkpoint} begins translations with <s> 7, but generate forces one token: use "
+        "`diet-fairseq export ctranslate2`"
+    )
+    assert not (tmp_path / "hf").exists()

@@ -146,7 +146,11 @@ class MosesModel(Model):
 
 
 class ByteModel(Model):
-    """A model of GPT-2's byte-level BPE, whose numbers are the dictionary's words."""
+    """A model of GPT-2's byte-level BPE, whose numbers are the dictionary's words.
+
+    Attributes:
+        bpe: fairseq's own encoder and decoder
+    """
 
     subword_file = "vocab.bpe"
 
@@ -161,10 +165,14 @@ class ByteModel(Model):
             self.words.add_symbol(str(number), number + 1)
         self.words.finalize(padding_factor=8)  # with madeupwords
 
-    def encode(self, text: str) -> str:
         names = str(self.folder / "encoder.json"), str(self.subwords)
-        config = GPT2BPEConfig(gpt2_encoder_json=names[0], gpt2_vocab_bpe=names[1])
-        return str(GPT2BPE(config).encode(text))
+        self.bpe = GPT2BPE(GPT2BPEConfig(gpt2_encoder_json=names[0], gpt2_vocab_bpe=names[1]))
+
+    def encode(self, text: str) -> str:
+        return str(self.bpe.encode(text))
+
+    def decode(self, pieces: str) -> str:
+        return " ".join(self.bpe.decode(pieces).splitlines())
 
 
 def random_parameters(
@@ -318,6 +326,30 @@ def mbart(folder: Path) -> Model:
     model.training = (
         *model.task, *SHARED, *NORMS_BEFORE, "--layernorm-embedding", "--activation-fn=gelu"
     )  # fmt: skip
+    return model
+
+
+def bart(folder: Path) -> ByteModel:
+    """BART, fine-tuned: examples/bart/README.summarization.md (GPT-2's BPE, ``--task translation
+    --source-lang source --target-lang target --arch bart_large``, learned positions, all embeddings
+    shared) and models/bart/hub_interface.py, which puts ``<s>`` before source and translation.
+    """
+    model = ByteModel(folder)
+    model.save_dictionaries("dict.source.txt", "dict.target.txt")
+    args = Namespace(
+        arch="bart_large", task="translation", criterion="label_smoothed_cross_entropy",
+        data="/private/home/yinhanliu/data/cnn-dm-bin", source_lang="source", target_lang="target",
+        truncate_source=True, left_pad_source=True, left_pad_target=False, fp16=True,
+        max_source_positions=1024, max_target_positions=1024, upsample_primary=1, **SIZES,
+    )  # fmt: skip
+    ARCH_CONFIG_REGISTRY[args.arch](args)
+    state = random_parameters(args, model.words, towards_end=3)
+    for name, value in state.items():  # which starts with smaller numbers than other models
+        value *= 10 if ".weight" in name and ("attn." in name or "fc" in name) else 1
+    state["decoder.output_projection.weight"] *= 15  # all embeddings
+    model.save(state, args)
+    model.pairs = (("source", "target"),)
+    model.training = *SHARED, "--layernorm-embedding", "--activation-fn=gelu"
     return model
 
 

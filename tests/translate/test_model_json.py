@@ -162,7 +162,7 @@ def test_wrong_directions_are_named_with_their_rule(folder, value, text):
         ("checkpoint", "a/" * 5000, "checkpoint names FOLDER/a/a"),
         ("data", 7, "data must be a valid string, but is 7"),
         ("subwords", "x", "subwords must be an object, but is"),
-        ("subwords", {"kind": "new"}, "subwords.kind must be 'sentencepiece', 'subword_nmt' or 'n"),
+        ("subwords", {"kind": "new"}, "subwords.kind must be 'sentencepiece', 'subword_nmt', 'gpt"),
         ("subwords", {"kind": "subword_nmt"}, "subwords.model must name a file of the folder; mak"),
         ("preprocessing", "spacy", "preprocessing must be 'none' or 'moses', but is \"spacy\""),
         ("beam", 0, "beam must be greater than or equal to 1, but is 0"),

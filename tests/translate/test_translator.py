@@ -148,7 +148,9 @@ def test_the_search_has_the_model_s_options_unless_others_are_given(
     ],
 )
 def test_sentences_end_at_marks_before_a_space(line, expected):
-    assert list(split_sentences(line)) == expected
+    sentences = list(split_sentences(line))
+    assert [sentence.strip() for sentence in sentences] == expected
+    assert "".join(sentences) == line
 
 
 def test_a_line_as_long_as_the_model_takes_is_translated_whole(tmp_path):

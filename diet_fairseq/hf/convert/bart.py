@@ -36,13 +36,8 @@ class Bart(Translation):
         return [gpt2_vocabulary(folder, config.vocab_size)]
 
     def write_text(self, folder: Path, out: Path) -> dict[str, Any]:
-        """Write the files of ``--bpe gpt2``; a text is GPT-2's numbers."""
-        write_gpt2(folder, out)
-        print(
-            "the model reads and writes GPT-2's numbers: encode texts by fairseq's GPT2BPE with "
-            "the imported encoder.json and vocab.bpe, and decode translations by it"
-        )
-        return {"subwords": "none"}
+        """Write the files of ``--bpe gpt2``."""
+        return {"subwords": "gpt2", "subword_model": write_gpt2(folder, out)}
 
 
 FAMILY = Bart()

@@ -9,6 +9,7 @@ from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from ...errors import UserError
 from ...files import MAX_VOCABULARY_BYTES, open_text, read_json_object
+from ...text.subwords import GPT2_NUMBERS, SUBWORD_FILES
 from .family import ADVICE, MASK, SPECIAL, Vocabulary, read_pieces, read_tokens
 from .xlm_roberta import XLMRoberta
 
@@ -43,17 +44,22 @@ def gpt2_vocabulary(folder: Path, size: int) -> Vocabulary:
     path = folder / "vocab.json"
     tokens = read_tokens(path) if path.exists() else read_pieces(folder)
     numbers = gpt2_numbers(read_merges(folder))
-    symbols = {str(numbers.get(token, token)): n for token, n in tokens.items()}
+    symbols = {
+        str(numbers.get(token, token)): n
+        for token, n in tokens.items()
+        if token != MASK or n < size  # fine-tuned BART's tokenizer has a mask, its model has none
+    }
     return Vocabulary.from_tokens(symbols, size, {MASK: MASK})
 
 
-def write_gpt2(folder: Path, out: Path) -> None:
-    """Write the two files of ``--bpe gpt2``."""
+def write_gpt2(folder: Path, out: Path) -> Path:
+    """Write the two files of ``--bpe gpt2``; the path of ``vocab.bpe``."""
     merges = read_merges(folder)
-    (out / "encoder.json").write_text(json.dumps(gpt2_numbers(merges)), encoding="utf-8")
-    (out / "vocab.bpe").write_text(
-        "".join(f"{line}\n" for line in ["#version: 0.2", *merges]), encoding="utf-8"
-    )
+    (out / GPT2_NUMBERS).write_text(json.dumps(gpt2_numbers(merges)), encoding="utf-8")
+    model = out / SUBWORD_FILES["gpt2"]
+    lines = ["#version: 0.2", *merges]
+    model.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return model
 
 
 def read_merges(folder: Path) -> list[str]:

@@ -6,6 +6,7 @@ parameters get their names by the table that the import reads, and their values 
 
 import re
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -31,6 +32,7 @@ from .original import (
     read_config,
     refuse_config,
 )
+from .stock import write_original
 
 WITHOUT = "leave out --original, which exports the model with the classes of diet_fairseq"
 
@@ -44,8 +46,13 @@ def export_original(loaded: Any, out: Path) -> None:
     Raises:
         UserError: the model was not imported, or has since changed in what the class can't express
     """
-    folder = find_original(loaded)
-    family = read_family(folder)
+    with TemporaryDirectory() as stock:
+        folder = find_original(loaded, Path(stock))
+        export_class(loaded, read_family(folder), folder, out)
+
+
+def export_class(loaded: Any, family: Any, folder: Path, out: Path) -> None:
+    """Write a folder of the class of ``family``, whose other files are in ``folder``."""
     check_positions(loaded, family)
     config = read_config(family, folder)
     vocabularies = family.vocabularies(folder, config)
@@ -80,13 +87,19 @@ def export_original(loaded: Any, out: Path) -> None:
     )
 
 
-def find_original(loaded: Any) -> Path:
-    """The folder `ORIGINAL` beside the checkpoint or in the folder of its dictionaries."""
+def find_original(loaded: Any, stock: Path) -> Path:
+    """The folder `ORIGINAL` beside the checkpoint or in the folder of its dictionaries.
+
+    Args:
+        stock: an empty folder, for the files of a model that was not imported
+    """
     description = loaded.description
     folders = [loaded.path.parent, description.folder, description.data or description.folder]
     for folder in folders:
         if (folder / ORIGINAL).is_dir():
             return Path(folder / ORIGINAL)
+    if write_original(loaded, stock):
+        return stock
     raise UserError(
         f"--original needs the folder {ORIGINAL} of `diet-fairseq import hf`, but "
         f"{folders[0] / ORIGINAL} is not there: copy it from the imported model, or {WITHOUT}"

@@ -12,7 +12,7 @@ from transformers import GenerationConfig
 
 from ...errors import UserError
 from ...files import atomic_folder, refuse_existing
-from ...text.subwords import GPT2_NUMBERS, Gpt2
+from ...text.subwords import Gpt2, copy_subwords
 from ...translate.loading import LoadedModel, load_transformer
 from ...translate.model_files import ModelOptions, dictionary_paths, resolve_model
 from ...translate.model_json import directions_json
@@ -22,7 +22,7 @@ from ..encoders import (
     DietForQuestionAnswering,
     DietForSequenceClassification,
 )
-from ..tokenizer import FILES, DietEncoderTokenizer, DietTokenizer, gpt2_tokenizer
+from ..tokenizer import FILES, SUBWORDS, DietEncoderTokenizer, DietTokenizer, gpt2_tokenizer
 from ..transformer import DietForConditionalGeneration
 from .card import model_card
 from .configuration import encoder_config, transformer_config
@@ -127,10 +127,9 @@ def write_tokenizer(folder: Path, loaded: LoadedModel, config: Any) -> None:
         return
     files = [str(file) for file in dictionary_paths(description)]
     subwords = description.tokenizers[0].subwords
-    if isinstance(subwords, Gpt2):
+    if isinstance(subwords, Gpt2) and loaded.is_encoder:
         shutil.copyfile(files[0], folder / FILES["vocab_file"])
-        for file in (description.subword_model, description.subword_model.with_name(GPT2_NUMBERS)):
-            shutil.copyfile(file, folder / file.name)
+        copy_subwords(description.subwords, description.subword_model, folder)
         options = {"model_max_length": config.max_source_positions}
         gpt2_tokenizer(source.indices, subwords, **options).save_pretrained(folder)
         return
@@ -140,12 +139,11 @@ def write_tokenizer(folder: Path, loaded: LoadedModel, config: Any) -> None:
         source.save(files[0])
         if target != source:
             target.save(files[1])
-    kind = "sentencepiece_file" if description.subwords == "sentencepiece" else "codes_file"
     tokenizer_class: Any = DietEncoderTokenizer if loaded.is_encoder else DietTokenizer
     tokenizer = tokenizer_class(
         vocab_file=files[0],
         target_vocab_file=None if target == source else files[-1],
-        **{kind: str(description.subword_model)},
+        **{SUBWORDS[description.subwords]: str(description.subword_model)},
         target_sentencepiece_file=(
             description.target_subword_model and str(description.target_subword_model)
         ),
