@@ -10,7 +10,7 @@ layer; ``--peak`` is in TFLOP/s.
 
 A further step of each row is profiled. Its column `kernels` is the sum of all kernels' times: a
 step that takes much longer waits for the CPU. ``--out`` appends one JSON line for each row, with
-all kernels. ``--device cpu --size tiny`` tries the command where there is no GPU.
+all kernels. ``--device cpu --size tiny`` tries the command without a GPU.
 """
 
 import argparse

@@ -12,7 +12,7 @@ are tokens of the target, as in fairseq's log. ``busy`` is the time of a step's 
 PyTorch's profiler, over the time of the step: well below 1 the step waits for the CPU. Beam search
 translates the valid set as fairseq-generate does, beam 5, in float32 and in half precision; the
 models are not trained, so that every sentence has 20 tokens. ``--device cpu --size _tiny`` tries
-the command where there is no GPU, without half precision, which is very slow there.
+the command without a GPU, without half precision, which is very slow there.
 """
 
 import argparse
