@@ -8,7 +8,7 @@ from setuptools import find_packages, setup
 HERE = Path(__file__).parent
 EXTRAS = {
     "fairseq": [
-        "fairseq-fixed==0.12.3.1",  # the plugin; any fairseq that is there serves
+        "fairseq-fixed==0.12.3.1",  # the plugin; another installed fairseq works, too
         "tensorboardX",  # --tensorboard-logdir; without it every command of fairseq's asks for it
     ],
     "ctranslate2": ["ctranslate2>=4.8.3"],  # `export ctranslate2`, which says why

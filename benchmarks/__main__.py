@@ -1,8 +1,9 @@
 """All benchmarks in short, and their floors: ``python -m benchmarks``, or ``make bench``.
 
-``--compare FOLDER`` compares figures that benchmarks wrote with ``--out`` with the floors, and
-measures nothing. Ratios to stock fairseq are compared, not times, which depend on the machine; one
-fails below `MARGIN` of its floor. Unknown options are passed to the benchmarks.
+``--compare FOLDER`` measures nothing: it compares the floors with figures that benchmarks wrote
+with ``--out``. The compared numbers are speeds relative to stock fairseq, because times depend on
+the machine. A speed fails below `MARGIN` of its floor. Unknown options are passed to the
+benchmarks.
 """
 
 import argparse

@@ -5,9 +5,9 @@
 
 One attention call of BERT-base's shape (12 heads of 64) on 4,096 tokens, with the terms that a
 scheme adds to all sentences alike: a score, or for "factors" a product of rank 64. A training call
-computes the gradients of q, k, v and the added terms, with dropout and without. ``--choices``
-prints for four schemes the backend that ``auto`` takes, the quickest of all that can compute the
-call, and the times of all, measured in turn; on a GPU always in bfloat16.
+computes the gradients of q, k, v and the added terms, with dropout and without. For four schemes
+``--choices`` prints the backend that ``auto`` selects, the fastest backend that can compute the
+call, and the times of all backends, measured in turn. On a GPU all calls are in bfloat16.
 """
 
 import argparse

@@ -3,11 +3,11 @@
     python -m benchmarks.convergence DATA --runs FOLDER --out FILE [--seeds 1 2 3] [--epochs 20]
 
 DATA is the folder that tools/gpu_prepare.sh makes: ``data-bin``, ``subwords/sentencepiece.model``
-and ``test``, raw test sets. Every run is fairseq-train (``_iwslt_de_en``, bfloat16, our optimizer
-and loss), `diet-fairseq average` over the last five epochs, `diet-fairseq translate`, and the
-scores of each test set, all and by words of the source. ``stock`` is fairseq's own model. A run's
-scores and curve are appended to ``--out``, one JSON line a run; checkpoints stay in ``--runs``.
-``--minutes`` bounds the training: a run that it cuts has fewer epochs in its line.
+and ``test``, the folder of raw test sets. A run trains (``_iwslt_de_en``, bfloat16, our optimizer
+and loss), averages the last five epochs and translates. It scores each test set as a whole and by
+words of the source. ``stock`` is fairseq's own model. Each run appends a JSON line with its scores
+and its curve to ``--out``, and leaves its checkpoints in ``--runs``. A training that ``--minutes``
+ends early has fewer epochs in its line.
 """
 
 import argparse
@@ -41,14 +41,14 @@ LENGTHS = [5, 8, 12, 20]
 
 
 def execute(log: Path, *command: object, output: Path | None = None) -> None:
-    """Run a Python module; the log gets its messages, and its output unless ``output`` does."""
+    """Run a Python module. The log gets its messages and, without ``output``, its output."""
     words = [sys.executable, "-m", *map(str, command)]
     with open(log, "a") as messages, open(output or log, "w" if output else "a") as out:
         subprocess.run(words, stdout=out, stderr=messages, check=True)
 
 
 def read_log(log: Path, kind: str, names: dict[str, str]) -> list[dict[str, float]]:
-    """Numbers of the lines of a kind, "valid" or "train", in fairseq's JSON log, one an epoch."""
+    """The lines of a kind, "valid" or "train", in fairseq's JSON log: one for each epoch."""
     lines = re.findall(rf"\{{\"epoch\".*\"{kind}_loss\".*\}}", log.read_text(encoding="utf-8"))
     records = map(json.loads, lines)
     return [{name: float(record[key]) for name, key in names.items()} for record in records]
@@ -64,7 +64,7 @@ def read_curve(log: Path) -> list[dict[str, float]]:
 
 
 def score_by_length(source: Path, reference: Path, output: Path) -> dict[str, dict[str, Any]]:
-    """The scores of all lines, and of those with so many words in the source."""
+    """The scores of all lines, and of the lines in each bin of source lengths."""
     pairs, translations = [*read_pairs(source, reference)], [*read_lines(output)]
     lengths = [len(line.split()) for line, _ in pairs]
     members = {"all": [*range(len(pairs))]} | length_bins(lengths, LENGTHS)

@@ -2,7 +2,7 @@
 
     python -m benchmarks.device [--lengths 512 2048] [--tokens 16384] [--peak 989]
 
-A step is one of fairseq's trainer in bfloat16, masked language modelling without padding. The
+A step is a training step of fairseq in bfloat16: masked language modelling without padding. The
 baseline is `none` with PyTorch's `scaled_dot_product_attention`; it is measured first and last in
 every round, so that its two rows show how far the machine drifts. The share of the peak counts the
 model's matrix products: 6 operations for each token and weight, and 12 T d for the attention of a
@@ -10,7 +10,7 @@ layer; ``--peak`` is in TFLOP/s.
 
 A further step of each row is profiled. Its column `kernels` is the sum of all kernels' times: a
 step that takes much longer waits for the CPU. ``--out`` appends one JSON line for each row, with
-all kernels. ``--device cpu --size tiny`` tries the command where there is no GPU.
+all kernels. ``--device cpu --size tiny`` tries the command without a GPU.
 """
 
 import argparse
@@ -43,7 +43,7 @@ ATTENTION = re.compile(r"flash|fmha|cudnn|attention|softmax|offset")
 
 
 def computes(scheme: str, backend: str) -> bool:
-    """Whether the backend computes the scheme, and in another way than `sdpa` does."""
+    """Whether the backend computes the scheme, by other kernels than `sdpa`."""
     form = BACKENDS[backend].native_score
     needed = "offsets" if form is Offsets else "factors" if form is Factors else None
     limit = Limit(8, "--max-positions")
@@ -81,7 +81,7 @@ def count_operations(trainer: Trainer, size: str, sentences: int, length: int) -
 
 
 def now() -> float:
-    """Seconds, after all work of the GPU."""
+    """The time in seconds, after the GPU has finished all work."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     return time.perf_counter()

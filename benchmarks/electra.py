@@ -1,9 +1,9 @@
-"""The cost of ELECTRA's objective: its step against a masked language model's of the same encoder.
+"""The cost of ELECTRA's objective: its training step beside masked language modelling's.
 
     python -m benchmarks.electra [--sizes tiny small] [--scheme tupe_r] [--length 128] [--rounds 5]
 
-Both are steps of fairseq's trainer on the same batch of random words, without padding. The
-generator's share is that of its forward and backward pass in ELECTRA's whole step.
+Both steps train the same encoder with fairseq's trainer, on the same batch of random words without
+padding. The generator's share is the share of its forward and backward pass in ELECTRA's step.
 """
 
 import argparse
@@ -71,7 +71,7 @@ def spread(values: list[float], digits: int = 2) -> str:
 
 
 def line(shape: str, timings: list[Timing]) -> str:
-    """A row: both steps, their ratio, and the generator's share of ELECTRA's."""
+    """A row: the times of both steps, their ratio, and the generator's share of ELECTRA's step."""
     masked, electra, generator = timings
     longer = [1 / ratio for ratio in electra.ratios]
     share = [part / step for part, step in zip(generator.seconds, electra.seconds, strict=True)]

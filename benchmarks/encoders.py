@@ -2,10 +2,10 @@
 
     python -m benchmarks.encoders [--sizes base small] [--lengths 128 512] [--rounds 5]
 
-A forward pass is that of the encoder without its head, in eval mode and without gradients. A
-training step is that of fairseq's trainer: masked language modelling, dropout 0.1, Adam. The
-batches are the same in every row: random words, without padding. With ``--mixed TEXT`` sentences
-are as long as lines from all over a text.
+A forward pass runs the encoder without its head, in eval mode and without gradients. A training
+step is a step of fairseq's trainer: masked language modelling, dropout 0.1, Adam. All rows have the
+same batches of random words, without padding. With ``--mixed TEXT`` the sentences have the lengths
+of lines from all parts of a text.
 """
 
 import argparse
@@ -95,7 +95,7 @@ def batch_of(task: MaskedLMTask, lengths: Tensor) -> dict[str, Any]:
 
 
 def lengths_of(text: Path | None, sentences: int, length: int) -> Tensor:
-    """The same length for all, or the numbers of words in lines of a text, at most ``length``."""
+    """The lengths of sentences: ``length``, or the numbers of words in lines of a text."""
     if text is None:
         return torch.full((sentences,), length)
     words = [len(line.split()) for line in text.read_text(encoding="utf-8").split("\n")]

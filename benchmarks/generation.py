@@ -2,9 +2,9 @@
 
     python -m benchmarks.generation DATA-BIN stock=CHECKPOINT diet_rel=CHECKPOINT ... [--rounds 5]
 
-The first model with fairseq's own search is the baseline. Every model has a row with our search,
-and with ``--ctranslate2 float32 int8`` a row for each quantization of its export. The sentences are
-the test set's, subwords of SentencePiece, batched by length as `fairseq-generate` does, beam 5.
+The baseline is the first model with fairseq's own search. Every model has a row with our search.
+``--ctranslate2 float32 int8`` adds a row for each quantization of its export. The sentences are the
+test set in SentencePiece's subwords, in the batches of `fairseq-generate`, with beam 5.
 """
 
 import argparse
@@ -54,7 +54,7 @@ def words_of(ids: Tensor, words: Any) -> list[str]:
 
 
 def by_fairseq(model: Any, cfg: Any, task: Any, samples: Samples, kind: Any = None) -> Run:
-    """Translation by fairseq's generator of a class; None: ours."""
+    """Translation by a class of fairseq's generator; None: our search."""
     cfg.generation.beam = BEAM
     generator = task.build_generator([model], cfg.generation, kind)
 

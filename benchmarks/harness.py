@@ -43,9 +43,9 @@ def in_turn(
     """Time every candidate once a round, ``rounds`` times; the first one is the baseline.
 
     A machine's speed drifts, so candidates are measured next to each other, and the ratio is taken
-    within each round. Seconds are CPU seconds of this process on all its threads, so that other
-    programs don't count; compare with one thread (OMP_NUM_THREADS=1), where nothing waits. A
-    device's time needs another ``clock``.
+    within each round. Seconds are CPU seconds of all threads of this process, without other
+    programs. Compare with one thread (OMP_NUM_THREADS=1), because then no thread waits. Times of
+    a device need another ``clock``.
     """
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
     for round_ in range(-warmup, rounds):

@@ -3,10 +3,10 @@
     python -m benchmarks.kernels [--what pytorch ours] [--lengths 512 2048] [--tokens 16384]
 
 A call has 12 heads of 64 numbers in bfloat16 and nothing is padded. Forward and backward pass are
-timed apart, by CUDA events (`triton.testing.do_bench`). Our kernels' own times are those of
-PyTorch's profiler, once for each tile: one kernel gets the tile, the others keep their first one.
-The error is the largest one of the output and the gradients, relative to the norm of float32
-attention's. ``--label`` tells rows of several versions of the package apart. ``--device cpu
+timed separately, by CUDA events (`triton.testing.do_bench`). PyTorch's profiler times each of our
+kernels, once for each tile: one kernel gets the tile, and the other kernels keep their first tile.
+The error is the largest error of the output and the gradients, relative to their norm in float32.
+``--label`` distinguishes rows of several versions of the package. ``--device cpu
 --heads 2 --width 16 --tokens 64 --lengths 64`` tries the command in Triton's interpreter.
 """
 
@@ -282,13 +282,13 @@ def measure_tile(
 
 
 def kernel_name(event: str, kernels: Iterable[str]) -> str:
-    """The kernel that a profiler's event belongs to, the longest name that fits; else empty."""
+    """The kernel of a profiler's event: the longest name that fits, or an empty string."""
     names = [kernel for kernel in kernels if event.startswith(f"offset_{kernel}")]
     return max(names, key=len, default="")
 
 
 def measure_table(args: argparse.Namespace, inputs: Inputs) -> None:
-    """Print the time of a layer's table of offsets: its look-up, and the gradient of that."""
+    """Print the times of the look-up in a layer's table of offsets, and of its gradient."""
     limit = Limit(inputs.length, "--max-positions")
     shape = AttentionShape(inputs.heads, inputs.width, inputs.heads * inputs.width, limit, limit)
     scheme = SCHEMES["diet_rel"].create(shape).to(args.device)

@@ -2,11 +2,12 @@
 
     python -m benchmarks.linear [--lengths 512 1024 ... 16384] [--rounds 5] [--out FOLDER]
 
-Every length has the same number of tokens, without padding; Linformer's k is fixed. "attention" is
-the attention sub-layers of an encoder one after the other, "layer" its whole layers. A forward pass
-is in eval mode and without gradients; a step goes back to input and parameters, without dropout.
-Scores that all layers share are computed once, and counted. Peak memory is that of a process of its
-own, above the memory before; one that needs more than --memory is "out of memory".
+Every length has the same number of tokens, without padding. Linformer's k is fixed. "attention"
+runs the attention sub-layers of an encoder one after the other, and "layer" runs its whole layers.
+A forward pass is in eval mode and without gradients. A step also computes the gradients of the
+input and the parameters, without dropout. Scores that all layers share are computed once, and
+counted. Each measurement of peak memory has a process of its own, and the memory before it is
+subtracted. A process that needs more than --memory is "out of memory".
 """
 
 import argparse

@@ -2,8 +2,9 @@
 
     python -m benchmarks.memory [--size base] [--length 512] [--batch 8] [--schemes diet_abs tupe_a]
 
-A process trains one step of masked language modelling with fairseq's trainer. The figure is its
-peak of resident memory above that before the step, which had parameters and optimizer's state.
+A process trains one step of masked language modelling with fairseq's trainer. The figure is the
+peak of its resident memory, minus the memory of the parameters and the optimizer's state before
+the step.
 """
 
 import argparse

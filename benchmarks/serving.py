@@ -3,8 +3,8 @@
     python -m benchmarks.serving MODEL TEXT [--clients 1 8 64] [--requests 200] [--out FOLDER]
 
 The service runs on a free port, and clients request one line of TEXT after the other. Every answer
-must equal the service's answer to the same line requested alone. Seconds are those of the clock, so
-the machine must be idle; the clients are threads of this process and take some of its time.
+must equal the service's answer to the same line requested alone. Seconds are wall-clock seconds, so
+the machine must be idle. The clients are threads of this process, which also need CPU time.
 """
 
 import argparse

@@ -2,11 +2,11 @@
 
     python -m benchmarks.translation [--data DATA-BIN] [--size _tiny] [--rounds 7]
 
-Without ``--data`` (a folder of fairseq-preprocess) the sentences are random words, as long as
-Multi30k's. Generation decodes the same number of steps in every row. The baseline is fairseq alone,
-its beam search included; ``stock+`` is fairseq's model with the components of the rows below it:
-our optimizer and criterion (``--plain``: none of them). ``--bf16`` adds each
-row in bfloat16, for CPUs that have instructions for it.
+Without ``--data`` (a folder of fairseq-preprocess) the sentences are random words with the lengths
+of Multi30k's sentences. Generation decodes the same number of steps in every row. The baseline is
+fairseq alone, including its beam search. ``stock+`` is fairseq's model with our optimizer and
+criterion, as in the rows below it (``--plain``: fairseq's). ``--bf16`` adds each row in bfloat16,
+for CPUs that have instructions for it.
 """
 
 import argparse
@@ -92,7 +92,7 @@ def load_task(cfg: Any, data: str | None) -> TranslationTask:
 
 
 def batches_of(task: TranslationTask, tokens: int) -> list[dict[str, Any]]:
-    """The same few batches for every row, from all over the length-sorted data."""
+    """A few batches from all parts of the length-sorted data, the same for every row."""
     iterator = task.get_batch_iterator(
         task.dataset("train"), max_tokens=tokens, seed=1, disable_iterator_cache=True
     )

@@ -2,17 +2,17 @@
 
     python -m benchmarks.translation_gpu DATA-BIN [--rows stock stock+ diet_rel] [--rounds 5]
 
-Rows are measured one after the other, so that the peak of memory is each row's own; name a row
-twice to see the drift. ``stock`` is fairseq's model, Adam, loss and beam search; ``stock+`` is
-fairseq's model with our optimizer, loss and beam search, which the schemes have, too. All train in
+Rows are measured one after the other, so that each row has its own peak of memory. Name a row twice
+to see the drift. ``stock`` is fairseq's model, Adam, loss and beam search. ``stock+`` is fairseq's
+model with our optimizer, loss and beam search, which the schemes use, too. All rows train in
 bfloat16.
 
-A training step is one of fairseq's trainer on a batch of fairseq-train's, padded as it comes; words
+A training step is a step of fairseq's trainer on a batch of fairseq-train, with its padding. Words
 are tokens of the target, as in fairseq's log. ``busy`` is the time of a step's kernels, by
-PyTorch's profiler, over the time of the step: well below 1 the step waits for the CPU. Beam search
-translates the valid set as fairseq-generate does, beam 5, in float32 and in half precision; the
-models are not trained, so that every sentence has 20 tokens. ``--device cpu --size _tiny`` tries
-the command where there is no GPU, without half precision, which is very slow there.
+PyTorch's profiler, divided by the time of the step: well below 1 the step waits for the CPU. Beam
+search translates the valid set like fairseq-generate, with beam 5, in float32 and in half
+precision. The models are not trained, so every sentence has 20 tokens. ``--device cpu --size
+_tiny`` tries the command without a GPU, and omits half precision, which is very slow on a CPU.
 """
 
 import argparse
@@ -44,7 +44,7 @@ PROFILED = 4
 
 
 def load_batches(task: Any, split: str, max_tokens: int, number: int | None) -> list[Any]:
-    """The batches of an epoch as fairseq's commands make them, or the first ones of it."""
+    """The batches of an epoch as fairseq's commands make them, or only the first of them."""
     iterator = task.get_batch_iterator(
         task.dataset(split), max_tokens=max_tokens, required_batch_size_multiple=8, seed=1,
         disable_iterator_cache=True,

@@ -172,7 +172,7 @@ class Parser(ArgumentParser):
         self.subparsers = action.choices
 
     def parse(self, words: Sequence[str]) -> Namespace:
-        """The arguments of a command line; options may stand between file names."""
+        """The arguments of a command line; options may appear between file names."""
         if words and words[0] in self.subparsers:
             return self.subparsers[words[0]].parse(words[1:])
         return self.parse_args(words) if self.subparsers else self.parse_intermixed_args(words)

@@ -29,7 +29,7 @@ def run(args: Namespace) -> None:
 
     for name in args.names:
         if name not in SCHEMES:
-            raise UserError(f"there is no scheme {name}: give one of {', '.join(SCHEMES)}")
+            raise UserError(f"unknown scheme {name}: give one of {', '.join(SCHEMES)}")
     for name in args.names or SCHEMES:
         print(*describe(name), "", sep="\n")
     print("with every scheme")

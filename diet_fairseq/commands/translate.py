@@ -34,16 +34,12 @@ def load_translator(args: Namespace) -> "Translator":
     if len(args.models) > 1:
         print(f"ensemble of {len(args.models)} models:", *args.models, file=sys.stderr)
     with silent_interrupts():  # libraries are imported, which ones depends on the model
+        from ..translate.model_files import ModelOptions
         from ..translate.translator import Translator
 
         return Translator(
             args.models,
-            data=args.data,
-            subwords=args.subwords,
-            tokenizer=args.tokenizer,
-            source_lang=args.source_lang,
-            target_lang=args.target_lang,
-            position_temperature=args.position_temperature,
+            **vars(ModelOptions.from_args(args)),
             device=args.device,
             threads=args.threads,
             max_tokens=args.max_tokens,

@@ -26,8 +26,8 @@ class LinearCrossEntropy(torch.autograd.Function):
     is p - y, and the gradients of x and W need one more product each. Everything is computed while
     a few rows of logits are in the cache, so no (N, V) tensor exists.
 
-    Probabilities and sums over tokens are in float32 for any type of x and W, as the terms of W's
-    gradient nearly cancel. There is no second derivative.
+    Probabilities and sums over tokens are in float32 for any type of x and W, because the terms of
+    W's gradient nearly cancel. Second derivatives are not supported.
 
     Args:
         x: (N, d)

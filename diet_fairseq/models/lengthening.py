@@ -8,7 +8,7 @@ at the period, and it is wrong where one copy ends and the next copy begins, whi
 corrects. Interpolation would change every score and stretch each head's preferred offset
 (results/lengths/lengthened-rows.csv).
 
-A table of offsets is extended with copies of its outer rows, which already stood for all offsets
+A table of offsets is extended with copies of its outer rows, which already served all offsets
 beyond the table, so no score changes.
 """
 

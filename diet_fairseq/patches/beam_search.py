@@ -19,7 +19,7 @@ from ..models.introspection import has_standard_output
 from ..transformer import DecodingCache
 
 # Notation: B sentences still being translated, K hypotheses (beams) each, V words, S source tokens,
-# t steps done, E hypotheses that end. A row is a hypothesis; a sentence's stand together.
+# t steps done, E hypotheses that end. A row is a hypothesis; the rows of a sentence are adjacent.
 
 Hypothesis = dict[str, Tensor]
 #: columns in which one maximum is looked for before the largest elements are

@@ -57,7 +57,7 @@ class DietAbs(ScoreParameters):
         for parameter in (self.query, self.key):
             nn.init.normal_(parameter, std=0.02 / self.gain)
         if start == "local":
-            # a compressed key stands in the middle of its tokens, see `Compression`
+            # the position of a compressed key is the middle of its tokens, see `Compression`
             stride = keys / queries if self.compressed else 1.0
             places = (torch.arange(queries) + 0.5) * stride - 0.5, torch.arange(keys)
             factors = shifted_diagonals(first_offsets(shape), *places, rank, peak)
@@ -122,7 +122,7 @@ def shifted_diagonals(
 
     The product is a sum of r / 2 cosines of the distance from that offset, with frequencies
     (k + 1/2) 2 pi / r. It is 0 at other distances below r and repeats with period 2 r (-peak at
-    r), which training has to unlearn on longer inputs. With r = 1 there is no peak.
+    r), which training has to unlearn on longer inputs. r = 1 makes no peak.
 
     Args:
         offsets: (H,), the offset of each head

@@ -134,7 +134,7 @@ class Sandwich(PositionScheme):
 
     p are Vaswani et al.'s sinusoidal positions of width w = 128, so that the product is the sum of
     cos((i - j) 10000^(-2k/w)) over k = 0 ... w/2 - 1, and w/2 its largest value. It is symmetric,
-    and unscaled; the paper has causal attention only. There is nothing to learn or to share.
+    and unscaled; the paper has causal attention only. It has no parameters.
     """
 
     score_type = Offsets
@@ -223,11 +223,11 @@ class Cpb(DistanceNetwork):
 
     score(i, j) = 16 sigmoid(f(s)) - 8, and s = sign(j - i) log_8(1 + |j - i|) is the log-spaced
     offset, in one dimension; Swin V2's offset is i - j, the mirror of ours. f is a network of one
-    hidden layer of 512 units. As in the released code, and not in the paper, there is a sigmoid
-    times 16; softmax is invariant to the 8, which makes the score of a zero network zero. s is what
-    that code computes in a window of 9. Weights start from N(0, 0.02), biases at 0, and every layer
-    has a network of its own. The content score stays the product of queries and keys, not Swin V2's
-    cosine.
+    hidden layer of 512 units. The sigmoid and the factor 16 are from the released code, not from
+    the paper. Subtracting 8 makes the score of a zero network 0; softmax is invariant to it. s is
+    the offset that the released code computes in a window of 9. Weights start from N(0, 0.02),
+    biases at 0, and every layer has a network of its own. The content score stays the product of
+    queries and keys, not Swin V2's cosine.
     """
 
     score_type = Offsets

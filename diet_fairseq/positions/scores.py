@@ -31,8 +31,8 @@ class Offsets(Score):
     Attributes:
         line: (H|1, number of offsets), float32: the score of each offset of `Layout.offset_line`
         layout: ignored; schemes written for version 0.3 pass it
-        reach: the distance from which all scores in a direction are equal; None: there is no such
-            distance
+        reach: the distance from which all scores in a direction are equal; None: scores differ at
+            every distance
     """
 
     line: Tensor

@@ -15,7 +15,7 @@ class TransformerXL(PositionScheme):
     r_{i-j} (d,) is the sinusoid of the offset, sines before cosines as in the released code. In
     encoders i - j is signed, as in XLNet (Yang et al., 2019), so the two directions differ.
     ``r_proj.weight`` is W_R, (H d_h, d); ``u`` and ``v`` are (H, 1, d_h); all start from N(0,
-    0.02), as released. There is no largest offset, so there is no length limit.
+    0.02), as released. Every offset has a sinusoid, so length has no limit.
 
     By default every layer has its own W_R, u and v, as in XLNet; the paper's equation shares
     only u and v over layers. With ``--position-sharing head`` the heads of a layer share one map,

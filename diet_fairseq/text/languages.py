@@ -39,7 +39,7 @@ SCRIPTS = {
 SCRIPT_SUBTAGS = {"hans": "Han", "hant": "Han", "jpan": "Han Hiragana Katakana",
                   "kore": "Hangul Han"}  # fmt: skip
 LETTER = compile_script(r"\p{L}")
-#: a text with fewer letters is not compared with a language's script; of a longer one, so many are
+#: a shorter text is not compared with a language's script; of a longer text, so many letters are
 MIN_LETTERS, MAX_LETTERS = 20, 5000
 #: share of a source language's own letters below which a text is in another script, and share of
 #: the target language's letters above which the text is in that language's script
@@ -88,9 +88,9 @@ def compile_letters(language: str) -> Any:
 
 
 def explain_other_script(lines: Iterable[str], source: str, target: str) -> str | None:
-    """Why a text can't be in the source language, by its script; None if it may be.
+    """The reason why a text's script can't be the source language's; None: it may be.
 
-    Scripts can't tell languages apart that share one, such as English and German.
+    Languages that share a script, such as English and German, can't be told apart.
     """
     found = (letter[0] for line in lines for letter in LETTER.finditer(line))
     letters = "".join(islice(found, MAX_LETTERS))

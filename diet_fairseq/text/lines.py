@@ -21,7 +21,7 @@ BLOCK_BYTES = 1 << 17
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """The lines of a text file, gzipped where its name ends in ``.gz``, without their ends.
+    """The lines of a text file without line ends; a file ``*.gz`` is gzipped.
 
     Raises:
         UserError: the file can't be read, or is truncated, empty or not UTF-8

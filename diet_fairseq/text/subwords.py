@@ -67,7 +67,7 @@ class SentencePiece:
 class SubwordNmt:
     """subword-nmt's subwords of words between spaces; all but the last of a word end in ``@@``.
 
-    fastBPE writes the codes of subword-nmt 0.2 without a header and with a third column, of counts.
+    fastBPE writes the codes of subword-nmt 0.2 without a header, and adds a column of counts.
 
     Raises:
         UserError: the file does not hold codes of subword-nmt or fastBPE
@@ -194,7 +194,7 @@ SUBWORD_CLASSES: dict[str, Callable[[Path], Subwords]] = {
 SUBWORD_FILES = {
     "sentencepiece": "sentencepiece.model", "subword_nmt": "codes", "gpt2": "vocab.bpe"
 }  # fmt: skip
-#: begin of the name of the target's subword model, where it has its own
+#: prefix of the file name of the target's subword model, if the target has its own
 TARGET = "target-"
 
 

@@ -12,8 +12,8 @@ from .whitespace import normalise
 UNKNOWN = "<unk>"
 #: marks of fairseq's vocabularies; in a text they are unknown words
 FAIRSEQ_MARKS = {"<s>", "</s>", "<pad>", UNKNOWN, "<blank>"}
-#: a mark that ends a sentence, closing quotes and brackets, and a space, which marks of scripts
-#: without spaces don't need
+#: a mark that ends a sentence, closing quotes and brackets, and a space, except after marks of
+#: scripts without spaces
 SENTENCE_END = re.compile(r"[.!?…։؟।॥](?:[\"'’”»›)\]]*)(?= )|[。！？｡](?:[」』”’）】]*)")
 
 

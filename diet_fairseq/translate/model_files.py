@@ -75,7 +75,7 @@ def resolve_model(
             raise UserError(f"{flag} must be a language's code such as en, but is {language}")
     folder = model if model.is_dir() else model.parent
     if not model.exists():
-        raise UserError(f"there is no model {model}: check the path")
+        raise UserError(f"the model {model} does not exist: check the path")
     if (folder / MODEL_JSON).exists():
         description = read_model_json(folder)
         if model != folder:
@@ -115,7 +115,7 @@ def dictionary_paths(description: ModelDescription) -> list[Path]:
     for name in names:
         if not (data / name).is_file():
             raise UserError(
-                f"there is no dictionary {data / name}: give --data, the folder that "
+                f"the dictionary {data / name} does not exist: give --data, the folder that "
                 "fairseq-preprocess wrote for this model"
             )
         files.check_regular(data / name, files.MAX_VOCABULARY_BYTES)

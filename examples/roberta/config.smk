@@ -107,7 +107,7 @@ for label, settings in TASKS.items():
             f"that ends in .yaml, but is {name!r}"
         )
     if Path(name).suffix == ".yaml" and not Path(name).is_file():
-        raise WorkflowError(f"config.tasks.{label}: there is no file {name}")
+        raise WorkflowError(f"config.tasks.{label}: file not found: {name}")
 
 
 def existing_file(path):

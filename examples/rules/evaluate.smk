@@ -57,7 +57,7 @@ rule score:
         script("scripts/score.py")
         + "{input.translations:q} {input.reference:q} {output:q} --checkpoints {input.checkpoints:q}"
         " --pair {params.pair:q} --tokenizer {params.tokenizer:q} --test-set={params.test_set:q} --settings {params.settings:q}"
-        " 2>&1 | tee {log:q}"
+        " > {log:q} 2>&1"
 
 
 rule metric:

@@ -10,7 +10,7 @@ def files_of(place, source):
         names = [f"{source}.{lang}", f"{source}.{lang}.gz"]
         existing = [name for name in names if Path(name).is_file()]
         if not existing:
-            raise WorkflowError(f"config: {place}: there is no file {' or '.join(names)}")
+            raise WorkflowError(f"config: {place}: file not found: {' or '.join(names)}")
         pair.append(existing[0])
     return pair
 
@@ -20,7 +20,7 @@ PLACES |= {"valid": config["valid"]} | {f"test-{name}": source for name, source 
 FILES = {place: files_of(place, source) for place, source in PLACES.items()}
 for name, file in config["inputs"].items():
     if not Path(file).is_file():
-        raise WorkflowError(f"config.inputs.{name}: there is no file {file}")
+        raise WorkflowError(f"config.inputs.{name}: file not found: {file}")
 
 
 SEARCH = settings_of("beam", "length_penalty", "penalty")

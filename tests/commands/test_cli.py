@@ -307,5 +307,5 @@ def test_one_scheme_can_be_asked_for(capsys):
     text = output_of(capsys, "schemes", "t5")
     assert text.startswith("t5: ")
     assert "tupe_a:" not in text
-    with pytest.raises(UserError, match="there is no scheme rotary: give one of none, sinusoidal"):
+    with pytest.raises(UserError, match="unknown scheme rotary: give one of none, sinusoidal"):
         main(["schemes", "rotary"])

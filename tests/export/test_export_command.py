@@ -144,9 +144,9 @@ def test_bad_input_is_refused_in_one_line_and_leaves_nothing(place, tmp_path, ca
     torch.save({"model": {}, "args": Touch(tmp_path / "touched")}, hostile)
     for words, error_text in (
         ((place / "tupe.pt",), "CTranslate2 can't represent the position scheme tupe_a: "),
-        ((place / "missing.pt",), f"there is no model {place / 'missing.pt'}: check the path"),
+        ((place / "missing.pt",), f"the model {place / 'missing.pt'} does not exist: check"),
         ((hostile, "--data", place / "data-bin"), f"{hostile} is "),
-        ((good, "--data", tmp_path / "nowhere"), "there is no dictionary "),
+        ((good, "--data", tmp_path / "nowhere"), "the dictionary "),
         ((good, "--subwords", tmp_path / "no"), f"{tmp_path / 'no'} can't be read: No such file"),
         (
             (good, "--subwords", place / "other.model"),

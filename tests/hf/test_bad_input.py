@@ -81,8 +81,8 @@ def test_another_dictionary_is_refused(translation, tmp_path):
 def test_a_missing_dictionary_is_named(encoder, tmp_path):
     (tmp_path / "data").mkdir()
     assert refused(export, encoder, tmp_path / "out", "--data", tmp_path / "data") == (
-        f"there is no dictionary {tmp_path / 'data' / 'dict.txt'}: give --data, the folder that "
-        "fairseq-preprocess wrote for this model"
+        f"the dictionary {tmp_path / 'data' / 'dict.txt'} does not exist: give --data, the "
+        "folder that fairseq-preprocess wrote for this model"
     )
 
 

@@ -194,9 +194,7 @@ def test_extrapolate_refuses_unusable_input_in_one_line(encoders, models, text, 
     refused(encoders[0], models[0], *both, match="predicts no masked words: give a model that")
     refused(models[0], encoders[0], *both, match="does not name its languages")
     refused(models[0], "--text", text, match="^translation models need --reference FILE: the trans")
-    refused(
-        tmp_path / "no.pt", "--text", text, match=r"^there is no model .*no\.pt: check the path$"
-    )
+    refused(tmp_path / "no.pt", "--text", text, match=r"^the model .*no\.pt does not exist: check")
     short = tmp_path / "short.txt"
     short.write_text("the dog\n")
     refused(

@@ -269,7 +269,7 @@ def refused(*words, match):
 
 def test_look_refuses_unusable_input_in_one_line(encoder, text, tmp_path):
     out = ("--out", tmp_path / "out")
-    refused(tmp_path / "no.pt", *out, match=r"^there is no model .*no\.pt: check the path$")
+    refused(tmp_path / "no.pt", *out, match=r"^the model .*no\.pt does not exist: check the path$")
     short = tmp_path / "short.txt"
     short.write_text("the dog\n")
     refused(encoder, *out, "--text", short, match="fewer than one window of 126: give a")
@@ -278,7 +278,7 @@ def test_look_refuses_unusable_input_in_one_line(encoder, text, tmp_path):
     refused(encoder, *out, "--text", short, match="^.*short.txt, line 1: .* is not UTF-8")
     subwords = ("--text", text, "--subwords", tmp_path)
     refused(encoder, *out, *subwords, match="^.* is a folder: name another file with --subwords$")
-    refused(encoder, *out, "--data", tmp_path, match="^there is no dictionary .*: give --data")
+    refused(encoder, *out, "--data", tmp_path, match="^the dictionary .* does not exist: give")
     assert not (tmp_path / "out").exists()
 
 

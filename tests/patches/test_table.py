@@ -4,10 +4,10 @@ import json
 import os
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 
+import fairseq
 import pytest
 
 from diet_fairseq.errors import UserError
@@ -254,7 +254,7 @@ def test_a_missing_target_is_an_error_before_any_change(owner):
     with pytest.raises(RuntimeError) as error:
         Patches([GREET, RUN, renamed]).apply()
     assert str(error.value) == (
-        f"somebody_else:Runner.walk is missing in fairseq {version('fairseq-fixed')}, and "
+        f"somebody_else:Runner.walk is missing in fairseq {fairseq.__version__}, and "
         "diet_fairseq changes it (it is quiet): install the version that diet_fairseq asks for"
     )
     assert owner.greet() == owner.Runner().run() == "theirs"

@@ -113,7 +113,7 @@ def test_the_list_of_schemes_has_one_from_outside(package):
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (["schemes", "turn"], "there is no scheme turn: give one of none, "),
+        (["schemes", "turn"], "unknown scheme turn: give one of none, "),
         (["schemes", "--user-dir", "no"], "--user-dir no does not exist: give the folder of a"),
     ],
 )

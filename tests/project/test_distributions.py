@@ -8,7 +8,9 @@ from pathlib import Path
 import fairseq
 import pytest
 
-from diet_fairseq.distributions import FILE, TESTED, check_distributions
+from diet_fairseq.distributions import FILE, check_distributions
+
+FIXED = ("fairseq-fixed", "0.12.3.1")
 
 
 def install(folder, name, version, files=(FILE,)):
@@ -22,12 +24,14 @@ def install(folder, name, version, files=(FILE,)):
 @pytest.mark.parametrize(
     ("distributions", "warning"),
     [
-        ([TESTED], None),
-        ([("ve-fairseq", "0.12.3")],
-         "fairseq is ve-fairseq 0.12.3, but the tests of diet_fairseq run with fairseq-fixed 0.12"),
-        ([("fairseq-fixed", "0.12.9")], "fairseq is fairseq-fixed 0.12.9, but the tests of diet_f"),
+        ([FIXED], None),
+        ([("ve-fairseq", "0.12.3")], None),
+        ([("fairseq-fixed", "0.12.9")],
+         "fairseq is fairseq-fixed 0.12.9, but the tests of diet_fairseq run with fairseq-fixed "
+         "0.12.3.1 and ve-fairseq 0.12.3"),
+        ([("ve-fairseq", "0.12.3.1")], "fairseq is ve-fairseq 0.12.3.1, but the tests of diet_fai"),
         ([], "fairseq is 0.13.2 in {folder}, but the tests of diet_fairseq run with fairseq-fixed"),
-        ([("fairseq", "0.12.2"), TESTED],
+        ([("fairseq", "0.12.2"), FIXED],
          "fairseq 0.12.2 and fairseq-fixed 0.12.3.1 have both installed {folder}/fairseq/version.py"
          ", and one has overwritten the other's files: `pip uninstall` all of them"),
     ],
@@ -44,7 +48,7 @@ def test_another_fairseq_than_the_tested_one_is_named_in_one_line(
     assert "".join(caplog.messages).startswith("".join(expected))
 
 
-def test_the_fairseq_of_the_tests_is_the_tested_one(caplog):
+def test_the_fairseq_of_the_tests_is_a_tested_one(caplog):
     check_distributions(Path(fairseq.__file__).parents[1], fairseq.__version__)
     assert caplog.messages == []
 
@@ -60,4 +64,4 @@ def test_the_import_of_the_plugin_warns_of_another_fairseq(tmp_path):
     assert done.returncode == 0, done.stderr
     lines = [line for line in done.stderr.splitlines() if "fairseq is " in line]
     assert len(lines) == 1
-    assert f" in {tmp_path}, but the tests of diet_fairseq run with {' '.join(TESTED)}" in lines[0]
+    assert f" in {tmp_path}, but the tests of diet_fairseq run with fairseq-fixed" in lines[0]

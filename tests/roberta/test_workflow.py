@@ -51,7 +51,7 @@ def test_an_objective_has_its_task_and_criterion(experiment, objective, options)
     ("change", "message"),
     [
         ({"tasks": {"X": {"data": "RTE"}}}, "config.tasks.X: the task must be one of MNLI, QQP"),
-        ({"tasks": {"X": {"data": "RTE", "task": "x.yaml"}}}, "config.tasks.X: there is no file x"),
+        ({"tasks": {"X": {"data": "RTE", "task": "x.yaml"}}}, "config.tasks.X: file not found: x"),
         ({"models": {"rel": "bert_diet_rel", "e": EARLY}}, "config.models.e.updates must be a mul"),
         ({"models": {"e": EARLY}}, "config.models.e.checkpoint_of must be a label, but is 'rel'"),
     ],

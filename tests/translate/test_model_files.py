@@ -68,13 +68,13 @@ def test_a_checkpoint_alone_takes_the_given_files(checkpoint):
 def test_missing_files_and_languages_are_named(checkpoint):
     folder = checkpoint.parent
     data = ModelOptions(folder / "data")
-    assert refusal(folder / "nosuch") == f"there is no model {folder / 'nosuch'}: check the path"
+    assert refusal(folder / "nosuch") == f"the model {folder}/nosuch does not exist: check the path"
     assert refusal(folder).startswith(f"{folder} has no model.json: name a folder that ")
     assert refusal(checkpoint).startswith(
         f"{checkpoint} has no model.json beside it: give --data, the folder of fairseq-preprocess"
     )
     assert refusal(checkpoint, ModelOptions(folder)).startswith(
-        f"there is no dictionary {folder / 'dict.en.txt'}: give --data, the folder"
+        f"the dictionary {folder / 'dict.en.txt'} does not exist: give --data, the folder"
     )
     assert refusal(checkpoint, ModelOptions(folder / "data", target_lang="a/b")) == (
         "--target-lang must be a language's code such as en, but is a/b"

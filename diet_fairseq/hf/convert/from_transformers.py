@@ -59,7 +59,8 @@ def run(args: Namespace) -> None:
     kind = model_type(args.folder)
     if kind in FAMILIES:
         with atomic_folder(args.out) as out:
-            import_original(kind, args.folder, out, args.out)
+            lines = import_original(kind, args.folder, out, args.out)
+        print(*lines, sep="\n")
         return
     config = configuration(args.folder)
     with atomic_folder(args.out) as out:

@@ -74,12 +74,15 @@ NEUTRAL = {"no_repeat_ngram_size": 0, "repetition_penalty": 1.0, "min_length": 0
            "encoder_no_repeat_ngram_size": 0}  # fmt: skip
 
 
-def import_original(kind: str, folder: Path, out: Path, data: Path) -> None:
+def import_original(kind: str, folder: Path, out: Path, data: Path) -> list[str]:
     """Write a checkpoint, its dictionaries and its text files to ``out``.
 
     Args:
         kind: a key of `FAMILIES`
         data: the name that ``out`` will have
+
+    Returns:
+        lines to print when ``out`` has its name
 
     Raises:
         UserError: fairseq's model can't compute what the folder's model computes
@@ -132,18 +135,22 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> None:
         write_model_json(family, folder, out, args, directions)
     else:
         write_encoder_text(family, folder, out)
-    if new := [name for name in missing_names if name in tensors]:
-        print(f"initialised by transformers, because the folder lacks them: {', '.join(new)}")
-    if unused_names:
-        print(f"left out: {', '.join(unused_names)}")
-    print(f"wrote {data / MODEL}: use it with --user-dir diet_fairseq and the data {data}")
     (out / ORIGINAL).mkdir()
     copy_files(folder, out / ORIGINAL)
     arch = options.pop("arch")
     (out / OPTIONS).write_text(flags(options) + "\n", encoding="utf-8")
-    print(
-        f"to train on: --arch {arch} --finetune-from-model {data / MODEL} $(cat {data / OPTIONS})"
-    )
+    lines = []
+    if new := [name for name in missing_names if name in tensors]:
+        lines.append(
+            f"initialised by transformers, because the folder lacks them: {', '.join(new)}"
+        )
+    if unused_names:
+        lines.append(f"left out: {', '.join(unused_names)}")
+    return [
+        *lines,
+        f"wrote {data / MODEL}: use it with --user-dir diet_fairseq and the data {data}",
+        f"to train on: --arch {arch} --finetune-from-model {data / MODEL} $(cat {data / OPTIONS})",
+    ]
 
 
 def load_family(kind: str) -> Any:
