@@ -1,5 +1,6 @@
 """`import hf` of folders of transformers' own classes: the same outputs, or a refusal."""
 
+import errno
 import json
 import shutil
 from argparse import Namespace
@@ -17,7 +18,7 @@ from fairseq.data.encoders.gpt2_bpe import GPT2BPE, GPT2BPEConfig
 from fairseq.models import ARCH_MODEL_REGISTRY
 from huggingface_hub import ModelCard
 
-from diet_fairseq import Translator
+from diet_fairseq import Translator, files
 from diet_fairseq.cli import main
 from diet_fairseq.errors import UserError
 from diet_fairseq.hf.convert import marian
@@ -270,6 +271,20 @@ def test_a_piece_of_the_other_language_has_its_space(marian_folder):
     pieces = SentencePiece(marian_folder / "target.spm")
     [english] = SentencePiece(marian_folder / "source.spm").encode("the")
     assert pieces.decode(["▁ein", english]) == "ein the"
+
+
+def test_nothing_is_called_written_before_the_folder_has_its_name(
+    marian_folder, tmp_path, capsys, monkeypatch
+):
+    def rename(old, new, rename_file=files.rename_durably):
+        if new == tmp_path / "out":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        rename_file(old, new)
+
+    monkeypatch.setattr(files, "rename_durably", rename)
+    with pytest.raises(UserError, match="out can't be written: No space left on device"):
+        take_back(marian_folder, tmp_path / "out")
+    assert capsys.readouterr().out == ""
 
 
 def test_defaults_of_generation_are_kept(marian_folder, tmp_path, capsys):
