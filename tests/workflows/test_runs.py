@@ -118,7 +118,7 @@ def test_a_changed_rate_in_mid_run_equals_a_fresh_run(finished, prepared):
 
 def test_more_updates_continue_a_run_and_end_as_one_training(finished, prepared):
     for updates in (100, prepared.tiny["updates"]):
-        prepared.configure(updates=updates)
+        prepared.configure(updates=updates, average=1)  # no earlier checkpoint is averaged
         output = prepared.made("--until", "train")
     assert re.search(
         r"150 updates from the last checkpoint of out/runs/diet_rel-tiny-s1-u100-", output
@@ -140,7 +140,7 @@ def test_ctrl_c_says_how_to_go_on(prepared):
     process = prepared.start_until("train", "out/runs/*/plan.json", updates=100_000)
     time.sleep(1)
     os.killpg(process.pid, signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=200)
     assert process.returncode == 1
     assert output.splitlines()[-1] == "stopped; run the same command to continue"
 
