@@ -8,10 +8,10 @@ For query i and key j of one sentence and head, with Tq queries that are the las
 Backward, with g the gradient of o, that of s_ij is d_ij = p_ij (m_ij g_i v_j - g_i o_i). Each
 kernel computes s_ij again and draws m_ij again from Philox's numbers; none adds by atomics.
 
-A program has a tile of queries or keys and meets the others a tile at a time. Tiles that need
-checks, at the end of the keys or at a causal diagonal, are in a run of their own. EVEN: no tile
-needs checks, so that this run is not compiled and more programs share a multiprocessor. Scores and
-line are in units of log2 e, for `exp2`.
+A program has one tile of queries, or of keys, and reads the other tensors a tile at a time. One
+loop reads the tiles without checks. Another loop reads the tiles that need checks, at the end of the
+keys or at a causal diagonal. EVEN: no tile needs checks, so the second loop is not compiled, and
+more programs share a multiprocessor. Scores and line are in units of log2 e, for `exp2`.
 
 Inputs (B, H, T, d) have any strides but the last; outputs lie in memory as (T, B, H, d). d columns
 of W, a power of 2, are used. ``pad`` is (B, Tk), -inf at padding and 0 elsewhere; under a causal
@@ -360,8 +360,8 @@ def offset_line(
 ):  # fmt: skip
     """Eight entries of the line's gradient (H, Tq + Tk - 1), added in a fixed order.
 
-    sums (B, H, tiles of queries, tiles of keys, (BM + BN) / 8, 16): those of
-    `offset_backward_queries`; tiles after a causal diagonal hold anything. Entry t of diagonal r of
+    sums (B, H, tiles of queries, tiles of keys, (BM + BN) / 8, 16): what
+    `offset_backward_queries` stored; tiles after a causal diagonal hold anything. Entry t of diagonal r of
     a tile's blocks has the offset BN column - BM row + 8 r + t + 1 - BM.
     """
     block, h = tl.program_id(0) + lowest, tl.program_id(1)
