@@ -106,7 +106,7 @@ def profile_kernels(run: Callable[[], object], device: str) -> dict[str, tuple[f
         now()
     times: dict[str, tuple[float, int]] = {}
     for event in profiler.key_averages():
-        if event.is_user_annotation:  # such as the span of an optimizer's step, which is not a kernel
+        if event.is_user_annotation:  # a span, such as an optimizer's step
             continue
         on_device = event.device_type != torch.autograd.DeviceType.CPU
         if on_device == (device == "cuda"):

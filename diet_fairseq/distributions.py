@@ -28,7 +28,7 @@ def find_distributions(folder: Path) -> list[tuple[str, str]]:
 
 
 def check_distributions(folder: Path, version: str) -> None:
-    """Log a warning if several distributions are installed, or if the only one is not in `TESTED`.
+    """Log a warning if several distributions are installed, or one that the tests do not run with.
 
     Args:
         folder: the folder that has the package ``fairseq``

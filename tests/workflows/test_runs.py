@@ -17,7 +17,7 @@ from tests.workflows.conftest import Experiment, write_corpus
 
 pytestmark = pytest.mark.slow
 
-#: one that writes files, one that writes a folder, and those that work on checkpoints
+#: a rule that writes files, a rule that writes a folder, and the rules that read checkpoints
 RULES = ("encode", "preprocess", "train", "average")
 CHECKPOINT = "out/runs/*/checkpoint_last.pt"
 #: of the first seed

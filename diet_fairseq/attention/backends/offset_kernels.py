@@ -9,9 +9,9 @@ Backward, with g the gradient of o, that of s_ij is d_ij = p_ij (m_ij g_i v_j - 
 kernel computes s_ij again and draws m_ij again from Philox's numbers; none adds by atomics.
 
 A program has one tile of queries, or of keys, and reads the other tensors a tile at a time. One
-loop reads the tiles without checks. Another loop reads the tiles that need checks, at the end of the
-keys or at a causal diagonal. EVEN: no tile needs checks, so the second loop is not compiled, and
-more programs share a multiprocessor. Scores and line are in units of log2 e, for `exp2`.
+loop reads the tiles without checks. Another loop reads the tiles that need checks, at the end of
+the keys or at a causal diagonal. EVEN: no tile needs checks, so the second loop is not compiled,
+and more programs share a multiprocessor. Scores and line are in units of log2 e, for `exp2`.
 
 Inputs (B, H, T, d) have any strides but the last; outputs lie in memory as (T, B, H, d). d columns
 of W, a power of 2, are used. ``pad`` is (B, Tk), -inf at padding and 0 elsewhere; under a causal
@@ -361,8 +361,8 @@ def offset_line(
     """Eight entries of the line's gradient (H, Tq + Tk - 1), added in a fixed order.
 
     sums (B, H, tiles of queries, tiles of keys, (BM + BN) / 8, 16): what
-    `offset_backward_queries` stored; tiles after a causal diagonal hold anything. Entry t of diagonal r of
-    a tile's blocks has the offset BN column - BM row + 8 r + t + 1 - BM.
+    `offset_backward_queries` stored; tiles after a causal diagonal hold anything. Entry t of
+    diagonal r of a tile's blocks has the offset BN column - BM row + 8 r + t + 1 - BM.
     """
     block, h = tl.program_id(0) + lowest, tl.program_id(1)
     rows, columns = tl.cdiv(queries, BM), tl.cdiv(keys, BN)
