@@ -182,7 +182,7 @@ def registered_backend(name: str) -> Backend:
 
 def call_registered(name: str, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
     """`Backend.compute` by the attention function of this name."""
-    call = call.at_temperature()
+    call = call.fold_temperature()
     bias = attention_bias(call)
     # the mask is complete: a function must not add a causal one
     module = SimpleNamespace(is_causal=False, training=call.dropout > 0)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..attention.context import score_terms, without_none
+from ..attention.context import drop_none, score_terms
 from ..config import PositionConfig
 from ..errors import UserError
 from ..positions import PositionScheme
@@ -212,7 +212,7 @@ def scales_of(
         cross = module.is_cross
         shared = modules.get(f"{name.split('.layers.')[0]}.{'cross_' if cross else ''}positions")
         shared = shared if isinstance(shared, PositionScheme) else None
-        schemes = without_none(getattr(module, "positions", None) or shared)
+        schemes = drop_none(getattr(module, "positions", None) or shared)
         scale = (score_terms(schemes) / (old if crosses or not cross else 1)) ** 0.5
         queries = [f"{name}.q_proj"]
         for place, part in modules.items():

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from ..attention.attend import KeyValueStore, attend, compute_dtype
 from ..attention.backends import Backend, CallShape, find_backend, select_backend
-from ..attention.compressed import Compression, without_padding
-from ..attention.context import Context, Schemes, prepare, query_scale, scores_of, without_none
+from ..attention.compressed import Compression, zero_padding
+from ..attention.context import Context, Schemes, compute_scores, drop_none, prepare, query_scale
 from ..attention.packing import Packing
 from ..errors import UserError
 from ..positions import PositionScheme, check_length
@@ -174,13 +174,15 @@ class PositionalAttention(nn.Module):
             self.dropout_module.active_p,
         )
         backend = select_backend(backend, call_shape)
-        scores = scores_of(shared, layout, find_backend(backend).native_score) if shared else None
+        scores = (
+            compute_scores(shared, layout, find_backend(backend).native_score) if shared else None
+        )
         prepare(shared, layout)
         return Context(layout, shared, scores, backend, compress, packing, temperature)
 
     def layer_schemes(self) -> Schemes:
         """The schemes of this attention alone."""
-        return without_none(self.positions, self.segments)
+        return drop_none(self.positions, self.segments)
 
     def projections(self) -> Projections:
         """The maps of queries and keys, for rows of positions: (R, d) -> (H, R, d_h)."""
@@ -195,7 +197,7 @@ class PositionalAttention(nn.Module):
         if compress is None:
             return x, x, context
         layout, packing = context.layout, context.packing
-        tokens = without_padding(x, layout) if packing is None else packing.unpack(x)  # (T, B, d)
+        tokens = zero_padding(x, layout) if packing is None else packing.unpack(x)  # (T, B, d)
         keys = values = compress(tokens, layout)  # (k, B, d)
         if self.compress_v is not None:
             values = self.compress_v(tokens, layout)  # (k, B, d)

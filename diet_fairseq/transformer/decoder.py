@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..attention.context import Context, without_none
+from ..attention.context import Context, drop_none
 from ..positions import check_length
 from ..positions.layout import Layout
 from .cache import DecodingCache
@@ -183,7 +183,7 @@ class Decoder(Stack):
         return attention.create_context(
             Layout.of_cross_attention(layout, padding_mask, drawn),
             batch,
-            without_none(self.cross_positions),
+            drop_none(self.cross_positions),
             temperature=1.0 if self.training else positions.temperature,
             **options,
         )

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ..attention.backends import Backend
-from ..attention.context import Context, Schemes, without_none
+from ..attention.context import Context, Schemes, drop_none
 from ..attention.packing import Packing
 from ..positions.layout import Layout
 from .config import StackConfig
@@ -95,7 +95,7 @@ class Stack(nn.Module):
 
     def shared_schemes(self) -> Schemes:
         """The schemes that all layers share in self-attention."""
-        return without_none(self.positions, self.segments)
+        return drop_none(self.positions, self.segments)
 
     def active_layers(self) -> Iterator[tuple[int, nn.Module]]:
         """The layers of one forward pass with their numbers; LayerDrop leaves some out."""

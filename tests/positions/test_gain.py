@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from diet_fairseq.attention.context import dense_sum, scores_of
+from diet_fairseq.attention.context import compute_scores, dense_sum
 from diet_fairseq.attention.rows import row_scores
 from diet_fairseq.config import options_of
 from diet_fairseq.models import warm_start
@@ -34,7 +34,7 @@ def case_of(name: str, **options: object) -> Case:
 def score_of(scheme: PositionScheme) -> torch.Tensor:
     """(1, H, T, T), of queries that stay the same where the scheme reads them."""
     rows = row_scores((scheme,), QUERIES, QUERIES, LAYOUT, NO_PROJECTIONS, 1.0)
-    score = dense_sum((*scores_of((scheme,), LAYOUT), *rows), LAYOUT)
+    score = dense_sum((*compute_scores((scheme,), LAYOUT), *rows), LAYOUT)
     assert score is not None
     return score
 

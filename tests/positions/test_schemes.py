@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from diet_fairseq.attention.backends import call, choice
-from diet_fairseq.attention.context import dense_sum, scores_of
+from diet_fairseq.attention.context import compute_scores, dense_sum
 from diet_fairseq.attention.rows import row_scores
 from diet_fairseq.errors import UserError
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit, PositionScheme, relative
@@ -203,7 +203,7 @@ def test_offsets_beyond_a_table_have_the_score_of_the_outermost(name):
             parameter.normal_()
         same_query = tiny.vectors(1, 2, 1, 8).expand(-1, -1, 30, -1)
         rows = row_scores((scheme,), same_query, same_query, layout, None, 1.0)
-        score = dense_sum((*scores_of((scheme,), layout), *rows), layout)
+        score = dense_sum((*compute_scores((scheme,), layout), *rows), layout)
     for offset in (*range(-29, -edge), *range(edge + 1, 30)):
         outermost = score.diagonal(edge if offset > 0 else -edge, dim1=-2, dim2=-1)[..., :1]
         line = score.diagonal(offset, dim1=-2, dim2=-1)

@@ -185,7 +185,7 @@ def padding_that_no_query_sees(patch: Patch) -> None:
 # --- compressed keys -------------------------------------------------------------------------
 
 
-@instead_of(attention, "without_padding")
+@instead_of(attention, "zero_padding")
 def padding_is_compressed(original, x, layout):
     return x
 
