@@ -16,7 +16,7 @@ from ..attention.context import drop_none, score_terms
 from ..config import PositionConfig
 from ..errors import UserError
 from ..positions import PositionScheme
-from ..positions.description import Description, describe, differences, from_text
+from ..positions.description import Description, describe, list_differences, parse_description
 from ..positions.gain import ScoreParameters
 from ..transformer import PositionalAttention
 from .growing import grow
@@ -128,7 +128,7 @@ def drop_incomparable(
             "the checkpoint has --position-input %s, but this model has %s: input positions are not"
             " loaded", old.get("input"), new["input"],
         )  # fmt: skip
-    reasons = differences(old, new)
+    reasons = list_differences(old, new)
     if not reasons or not any(map(_kind, checkpoint)):
         return checkpoint
     logger.warning(
@@ -273,7 +273,7 @@ def compare_descriptions(path: str, state: dict[str, Any], ends_in_mask: bool = 
     if description is None or load is None or load.is_warm_start:
         return
     new = describe(PositionConfig.from_args(load.model.args))
-    reasons = differences(description, new, converted=())
+    reasons = list_differences(description, new, converted=())
     if reasons:
         logger.warning(
             "%s was trained with other position options (%s): its parameters fit this model, but"
@@ -294,6 +294,6 @@ def description_of(options: Any) -> Description | None:
         with torch.device("meta"):  # sizes come from a stranger
             derived = describe(PositionConfig.from_args(Namespace(**given)))
         # an older text may lack names that were added later
-        return derived | (from_text(given.get("position_description")) or {})
+        return derived | (parse_description(given.get("position_description")) or {})
     except (UserError, TypeError, ValueError):
         return None

@@ -220,7 +220,7 @@ CAUSAL |= {59: 26, 67: 27, 77: 28, 87: 29, 99: 30, 113: 31}
 
 
 def buckets_of(distances, causal: bool = False, sign: int = -1) -> list[int]:
-    return [relative.bucket(sign * distance, causal, 32, 128) for distance in distances]
+    return [relative.find_t5_bucket(sign * distance, causal, 32, 128) for distance in distances]
 
 
 @pytest.mark.parametrize(("first", "causal"), [(BOTH_WAYS, False), (CAUSAL, True)])
@@ -231,7 +231,7 @@ def test_t5_s_buckets_begin_where_the_released_code_s_do(first, causal):
         current = distance if distance < exact else first.get(distance, current)
         expected.append(current)
     assert buckets_of(range(600), causal) == expected
-    table = relative.bucket_of_offset(causal, 32, 128).tolist()
+    table = relative.t5_buckets(causal, 32, 128).tolist()
     assert table[128::-1] == expected[:129]
 
 
