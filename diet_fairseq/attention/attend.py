@@ -23,7 +23,7 @@ class KeyValueStore(Protocol):
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Add the keys and values of new tokens, (B, H, new, d_h), and return all so far."""
 
-    def complete(self) -> tuple[Tensor, Tensor] | None:
+    def get_all(self) -> tuple[Tensor, Tensor] | None:
         """The keys and values of the source; None: not stored yet."""
 
 

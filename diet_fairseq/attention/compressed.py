@@ -30,9 +30,9 @@ class Compression(nn.Module):
     def __init__(self, positions: int, length: int, start: str | None = None) -> None:
         super().__init__()
         self.positions, self.length, self.start = positions, length, start
-        self.weight = nn.Parameter(self.initial())
+        self.weight = nn.Parameter(self.initial_values())
 
-    def initial(self) -> Tensor:
+    def initial_values(self) -> Tensor:
         """(k, n): the initial values."""
         if self.start != "local":
             return torch.empty(self.length, self.positions).normal_(std=0.02)

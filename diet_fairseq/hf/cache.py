@@ -46,7 +46,7 @@ class KeysAndValues:
             self.flags[self.layer] = True
         return self._without_room(keys, values)
 
-    def complete(self) -> tuple[Tensor, Tensor] | None:
+    def get_all(self) -> tuple[Tensor, Tensor] | None:
         """The source's keys and values in cross-attention; None: not stored yet."""
         if not self.flags.get(self.layer):
             return None

@@ -68,9 +68,9 @@ class DietPreTrainedModel(PreTrainedModel):
 
     def _init_weights(self, module: nn.Module) -> None:
         if isinstance(module, Compression):
-            init.copy_(module.weight, module.initial())
+            init.copy_(module.weight, module.initial_values())
         elif isinstance(module, SinusoidalPositions):
-            init.copy_(module.weights, module.initial())
+            init.copy_(module.weights, module.initial_values())
         elif isinstance(module, PositionScheme):
             # those of a new scheme of the same kind, which may be a part of another
             shape = module.shape

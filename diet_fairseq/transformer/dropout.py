@@ -1,4 +1,4 @@
-"""Dropout as a module."""
+"""The module of dropout, which can stay active at inference."""
 
 from torch import Tensor, nn
 
