@@ -1,4 +1,4 @@
-"""The module of dropout, which can stay active at inference."""
+"""Dropout as a module."""
 
 from torch import Tensor, nn
 
