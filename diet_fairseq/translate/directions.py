@@ -161,7 +161,7 @@ class Directions:
                     )
 
 
-def unmarked(source: str, target: str) -> Directions:
+def directions_without_tags(source: str, target: str) -> Directions:
     """The direction of a bilingual model."""
     return Directions({}, ((source, target),))
 

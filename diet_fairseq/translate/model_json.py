@@ -19,7 +19,16 @@ from ..errors import UserError, one_line
 from ..files import atomic_file, read_json_object
 from ..text.subwords import check_vocabulary
 from ..text.tokenizer import Tokenizer
-from .directions import EOS, LANGUAGE, MARKS, SOURCE, TARGET, Directions, Marks, unmarked
+from .directions import (
+    EOS,
+    LANGUAGE,
+    MARKS,
+    SOURCE,
+    TARGET,
+    Directions,
+    Marks,
+    directions_without_tags,
+)
 
 MODEL_JSON = "model.json"
 FORMAT, VERSION = "diet_fairseq model", 1
@@ -85,7 +94,7 @@ class ModelDescription:
     @property
     def all_directions(self) -> Directions:
         """The directions of a multilingual model, or the one of a bilingual model."""
-        return self.directions or unmarked(self.source_lang, self.target_lang)
+        return self.directions or directions_without_tags(self.source_lang, self.target_lang)
 
     def check_vocabulary(self, words: Collection[str]) -> None:
         """Refuse the words of a dictionary to which no subword model belongs."""
