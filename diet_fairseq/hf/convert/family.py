@@ -181,7 +181,7 @@ class Family:
         """
         raise NotImplementedError
 
-    def rename_tensors(self, tensors: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    def renamed(self, tensors: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         """The tensors, or other values, with fairseq's names."""
         for name, tensor in tensors.items():
             for pattern, new in self.names.items():

@@ -77,7 +77,7 @@ class MaskedLM(Family):
     def convert(
         self, tensors: Mapping[str, Tensor], vocabularies: list[Vocabulary], config: Any
     ) -> dict[str, Tensor]:
-        state = dict(self.rename_tensors(tensors))
+        state = dict(self.renamed(tensors))
         for name in (f"{BODY}embed_tokens.weight", f"{HEAD}weight", f"{HEAD}bias"):
             state[name] = vocabularies[0].rows(state[name])
         table = state[f"{BODY}embed_positions.weight"][self.first_row :]

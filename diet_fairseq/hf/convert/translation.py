@@ -70,7 +70,7 @@ class Translation(Family):
         self, tensors: Mapping[str, Tensor], vocabularies: list[Vocabulary], config: Any
     ) -> dict[str, Tensor]:
         source, target = vocabularies[0], vocabularies[-1]
-        state = dict(self.rename_tensors(tensors))
+        state = dict(self.renamed(tensors))
         for name in ("decoder.embed_tokens.weight", "decoder.output_projection.weight"):
             state[name] = target.rows(state[name])
         state["encoder.embed_tokens.weight"] = source.rows(state["encoder.embed_tokens.weight"])
