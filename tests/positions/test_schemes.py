@@ -146,8 +146,8 @@ def test_terms_of_values_avoid_fused_attention():
     schemes = (OfValues(AttentionShape(2, 8, 16, limit, limit)),)
     layout = Layout.of_self_attention(torch.zeros(1, 512, dtype=torch.bool))
     request = call.CallShape(schemes, layout, (1, 2, 8), torch.float32, 0.0)
-    assert choice.candidates(request) == ["reference"]
-    assert choice.quickest(request) == "reference"
+    assert choice.list_candidates(request) == ["reference"]
+    assert choice.choose_backend(request) == "reference"
 
 
 # --- length ----------------------------------------------------------------------------------
