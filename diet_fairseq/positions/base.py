@@ -97,7 +97,8 @@ class PositionScheme(nn.Module):
 
     With q (B, H, Tq, d_h), divided by sqrt(score_terms d_h), and k (B, H, Tk, d_h), attention is
 
-        softmax(q' k'^T + score + q_i . rows_ij + k'_j . rows_ij + mask) v  + weights . rows
+        softmax(q' k'^T + score + q_i . rows_ij + k'_j . rows_ij + mask) v
+            + weights . rows
         q', k' = transform(q, k)
 
     A scheme overrides the methods of its terms; a method that it does not override takes no time.
