@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 import torch
 
-from diet_fairseq.attention.backends.offsets import AUTOTUNED, TILES, Launch, tiles_of
+from diet_fairseq.attention.backends.offsets import AUTOTUNED, TILES, Launch, select_tiles
 
 
 def launch(sentences: int, dropout: float = 0.0, causal: bool = False) -> Launch:
@@ -27,14 +27,14 @@ def test_tiles_that_spill_registers_on_a_gpu_are_left_out(kernel, width, a100, h
     tiles = TILES[kernel][width > 64]
     for major, indices in ((8, a100), (9, h100), (10, b200)):
         expected = tuple(tiles[index] for index in indices)
-        assert tiles_of(kernel, torch.bfloat16, width, major) == expected
+        assert select_tiles(kernel, torch.bfloat16, width, major) == expected
 
 
 @pytest.mark.parametrize("major", [7, 8, 9, 10, 12])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_every_call_has_tiles(dtype, major):
     for width, dropout in product([8, 64, 65, 128], [False, True]):
-        assert all(tiles_of(name, dtype, width, major, dropout) for name in TILES)
+        assert all(select_tiles(name, dtype, width, major, dropout) for name in TILES)
 
 
 def test_only_calls_that_fill_a_gpu_are_timed():

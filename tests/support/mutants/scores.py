@@ -198,7 +198,7 @@ def offsets_with_the_other_sign(original, self, layout):
     return ChangedOffsets(original(self, layout).line, change=lambda x: x.mT)
 
 
-@instead_of(shaw, "rows_by_offset")
+@instead_of(shaw, "index_offsets")
 def offsets_with_the_other_sign_in_shaw(original, layout, clip):
     rows, index = original(layout, clip)
     return rows, index.mT
@@ -220,7 +220,7 @@ def values_without_positions(original, weights, of_values):
     return 0 * original(weights, of_values)
 
 
-@instead_of(relative, "bucket")
+@instead_of(relative, "find_t5_bucket")
 def the_encoder_s_buckets_in_the_decoder(original, offset, causal, *rest):
     return min(original(offset, False, *rest), rest[0] - 1)
 
@@ -230,7 +230,7 @@ def content_that_keeps_the_whole_scale(original, schemes, head_dim):
     return head_dim**-0.5
 
 
-@instead_of(TupeFree, "_of_pairs")
+@instead_of(TupeFree, "_score_pairs")
 def a_free_matrix_the_wrong_way_round(original, self, layout):
     return original(self, layout).mT
 
