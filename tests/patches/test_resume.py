@@ -38,10 +38,8 @@ def uninterrupted(data, tmp_path_factory):
 MOMENTS = {
     "in training": ("fairseq.trainer:Trainer.train_step", 8),
     "before anything is written": ("torch:save", 2),
-    "before the file is on the disk": ("os:fsync", 7),
     "before the file has its name": ("os:replace", 4),
     "in the copy": ("shutil:copyfileobj", 4),
-    "before the copy has its name": ("os:replace", 9),
     "before old files are removed": ("os:remove", 2),  # the first is fairseq's dummy
 }
 FAST = ("in the copy",)

@@ -47,7 +47,7 @@ def check_incremental(case: Case) -> None:
         start = stop
 
 
-@tiny.each(tiny.TRANSLATION)
+@tiny.each(tiny.TRANSLATION, all_schemes=True)
 def test_decoding_step_by_step_equals_decoding_at_once(case):
     check_incremental(case)
 

@@ -228,7 +228,7 @@ def check_equation(case: Case) -> None:
                     close(out[real], expected.float(), **TOLERANCE)
 
 
-@tiny.each(tiny.CASES)
+@tiny.each(tiny.CASES, own_part=1, all_schemes=True)
 def test_attention_is_the_equation_of_the_paper(case):
     check_equation(case)
 

@@ -87,7 +87,7 @@ def places() -> list[tuple]:
 #: what most characters are special in, at every place, and the other texts in turn at some places
 FIRST, *OTHERS = HOSTILE
 TEXTS = [(*place, FIRST) for place in places()]
-TEXTS += [(*place, text) for place, text in zip(places()[::2], cycle(OTHERS), strict=False)]
+TEXTS += [(*place, text) for place, text in zip(places()[::3], cycle(OTHERS), strict=False)]
 TASK = yaml.safe_load((EXAMPLES / "roberta" / "tasks.yaml").read_text())["RTE"]
 
 
