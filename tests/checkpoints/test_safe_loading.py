@@ -12,7 +12,7 @@ from fairseq import checkpoint_utils, hub_utils, options  # noqa: F401
 from diet_fairseq import checkpoints
 from diet_fairseq.patches.table import PATCHES
 from tests.support.checkpoints import HiddenValue, HidingPickle, Touch
-from tests.support.commands import TINY, run, slow, without_protection
+from tests.support.commands import TINY, run, without_protection
 
 GENERATE = ("--cpu", "--beam", "2", "--max-len-b", "5", "--num-workers", "0")
 NOW = (*TINY, "--max-update", "2", "--disable-validation")
@@ -46,7 +46,7 @@ def edited(stock, tmp_path):
 # --- What fairseq wrote loads
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("command", ["generate", "interactive", "validate", "train"])
 def test_stock_checkpoints_work_in_every_command(command, stock, data, tmp_path):
     if command == "train":
@@ -67,7 +67,8 @@ def test_stock_checkpoints_work_in_every_command(command, stock, data, tmp_path)
     done = run(command, *arguments, stdin="w1 w2\n")
     assert done.status == 0, done.err
     line = {
-        "generate": "Generate test with beam=2",
+        # the test set has four sentences; fairseq alone drops a last batch of fewer than eight
+        "generate": "Translated 4 sentences",
         "interactive": "H-0\t",
         "validate": "valid on 'valid' subset | loss",
         "train": "Loaded checkpoint",
@@ -75,12 +76,7 @@ def test_stock_checkpoints_work_in_every_command(command, stock, data, tmp_path)
     assert line in done.text
 
 
-def test_no_sentence_is_lost(stock, data):
-    """The test set has four sentences; fairseq alone drops a last batch of fewer than eight."""
-    done = run("generate", data, "--path", stock, *GENERATE)
-    assert "Translated 4 sentences" in done.text
-
-
+@pytest.mark.slow
 def test_stock_checkpoints_fail_without_the_plugin(stock, data):
     done = run("generate", data, "--path", stock, *GENERATE, plugin=False)
     assert "Weights only load failed" in done.err
@@ -131,7 +127,7 @@ def test_the_hostile_pickle_runs_where_nothing_protects(hostile):
     assert marker.exists()
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("command", "first"),
     [
@@ -162,7 +158,8 @@ def touch(marker):
     return f"__import__('os').system('touch {marker}')"
 
 
-@pytest.mark.parametrize("side", ["encoder", *slow(["decoder"])])
+@pytest.mark.few(1)
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
 @pytest.mark.parametrize("protected", [True, False])
 def test_a_program_in_the_configuration_is_refused(side, protected, edited, data, tmp_path):
     """With us it is refused by name; without us (and pickles allowed) it runs: the control."""
@@ -182,7 +179,7 @@ def test_a_program_in_the_configuration_is_refused(side, protected, edited, data
 
 
 @pytest.mark.few(1)
-@pytest.mark.parametrize("command", ["generate", *slow(["interactive", "validate", "train"])])
+@pytest.mark.parametrize("command", ["generate", "interactive", "validate", "train"])
 def test_a_program_in_an_object_of_a_forged_class_is_refused(command, stock, data, tmp_path):
     """The hole of version 0.3.0: a bytearray in the place of numbers, which fairseq evaluates."""
     marker, path = tmp_path / "it-ran", tmp_path / "forged.pt"
@@ -229,6 +226,7 @@ def test_old_configurations_load_and_their_programs_are_refused(attack, stock, d
         assert "Translated 4 sentences" in done.text
 
 
+@pytest.mark.slow
 def test_interpolations_are_refused(edited, data):
     path = edited(task__source_lang="${oc.env:HOME}")
     done = run("generate", data, "--path", path, *GENERATE)

@@ -64,6 +64,7 @@ def trained(build, folder: Path, out: Path, **changes) -> Path:
     return out
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", TRANSLATIONS)
 def test_a_trained_translation_model_is_of_its_class_again(name, tmp_path):
     build, changes = TRANSLATIONS[name]
@@ -73,6 +74,7 @@ def test_a_trained_translation_model_is_of_its_class_again(name, tmp_path):
     compare_folder(tmp_path)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", ENCODERS)
 def test_a_trained_encoder_is_of_its_class_again(name, tmp_path):
     build, changes = ENCODERS[name]

@@ -90,6 +90,7 @@ def test_stock_models_compute_what_they_do_without_the_plugin(name, mode, option
     assert_same_tensors(tmp_path / mode, tmp_path / "alone")
 
 
+@pytest.mark.slow
 def test_every_sentence_is_translated_with_rows_of_correctness_only(data, tmp_path):
     """The test set has four sentences: fairseq drops a last batch of fewer than eight."""
     done = run("train", data["pairs"], *COMMON, *MODELS["transformer"], "--max-update", 1,

@@ -231,6 +231,7 @@ def test_vocabularies_and_config_are_checked(exported, tmp_path, name, change, f
     )
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("scheme", QUANTIZATIONS)
 def test_every_export_is_loaded(tmp_path, scheme, capsys):
     options = OPTIONS.get(scheme, ["--decoder-layers=2", "--decoder-ffn-embed-dim=24"])
