@@ -100,13 +100,10 @@ def test_a_model_within_another_module_keeps_its_gains(case):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(
-    ("case", "name"),
+@tiny.each(TRANSLATION)
+def test_every_step_and_every_cache_equals_the_whole_forward_pass(case):
     # transformers 5.24 calls `cache` what was `past_key_values`
-    [*((case, "cache") for case in TRANSLATION), (tiny.Case("t5"), "past_key_values")],
-    ids=str,
-)
-def test_every_step_and_every_cache_equals_the_whole_forward_pass(case, name):
+    name = "cache" if case.kind.kinds else "past_key_values"
     model = converted(case)
     targets = tiny.padded(tiny.TARGETS, left_pad=True)
     mask = targets.ne(tiny.PAD).long()

@@ -132,7 +132,6 @@ def test_random_searches_equal_fairseq_s(kind):
 
 MUTANTS: mutants.Table = [
     (check_searches, mutants.every_model_has_standard_output, "own-output"),
-    (check_searches, mutants.every_model_has_standard_output, "adaptive-softmax"),
 ]
 
 

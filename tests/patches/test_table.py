@@ -194,15 +194,11 @@ def test_each_target_is_wrapped_once():
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.target)
-def test_a_row_gives_a_reason_of_each_of_its_kinds(row):
+def test_a_row_has_reasons_and_is_applied_once_and_undone(row):
     assert row.reasons
     assert row.reasons.keys() <= PATCH_REASONS
     assert all(row.reasons.values())
     assert "." in row.replacement
-
-
-@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.target)
-def test_a_row_is_applied_once_and_undone(row):
     owner, name = row.find_target()
     before = vars(owner)[name]
     alone = Patches([row])

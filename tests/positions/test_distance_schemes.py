@@ -207,9 +207,9 @@ def slopes_by_the_paper(heads: int) -> list[float]:
     return slopes_by_the_paper(lower) + slopes_by_the_paper(2 * lower)[::2][: heads - lower]
 
 
-@pytest.mark.parametrize("heads", range(1, 40))
-def test_slopes_are_the_published_ones(heads: int) -> None:
-    close(published_slopes(heads), torch.tensor(slopes_by_the_paper(heads)))
+def test_slopes_are_the_published_ones() -> None:
+    for heads in range(1, 40):
+        close(published_slopes(heads), torch.tensor(slopes_by_the_paper(heads)))
 
 
 def check_symmetry(heads: int) -> None:
@@ -380,7 +380,6 @@ MUTANTS: mutants.Table = [
     (check_bloom, mutants.slopes_of_a_formula_for_powers_of_two, 12),
     (check_symmetry, mutants.a_slope_that_rises_after_the_query, 8),
     (check_across, mutants.a_cross_score_of_slots, ACROSS),
-    (check_kerple, mutants.kernels_of_the_next_head, "log"),
     (check_kerple, mutants.kernels_without_bounds, "power"),
     (check_bound, mutants.kernels_that_are_stuck_at_a_bound, "log"),
     (check_sandwich, mutants.ratios_that_multiply, 4),
