@@ -302,19 +302,6 @@ def test_a_model_of_a_configuration_alone_has_the_scheme_s_own_start():
     assert scheme.row_of_offset.tolist() == list(range(2 * 1024 - 1))
 
 
-def test_heads_that_share_a_score_start_elsewhere_in_every_layer():
-    from diet_fairseq.hf import DietTransformerConfig, DietTransformerModel
-
-    sizes = {"layers": 3, "embed_dim": 16, "ffn_embed_dim": 16, "attention_heads": 2}
-    both = {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in sizes.items()}
-    options = {"position_scheme": "diet_rel", "position_options": {"position_sharing": "head"}}
-    model = DietTransformerModel(DietTransformerConfig(**options, vocab_size=20, **both))
-    for side, expected in ((model.encoder, [0, -1, 1]), (model.decoder, [0, -1, -2])):
-        schemes = [layer.self_attn.positions for layer in side.layers]
-        peaks = [int(scheme.scalars[:, 0].argmax()) - scheme.outermost for scheme in schemes]
-        assert peaks == expected
-
-
 def test_two_names_of_one_cache_are_refused():
     model = converted(tiny.Case("none"))
     caches = {

@@ -223,6 +223,7 @@ MUTANTS: mutants.Table = [
     (check_alone, mutants.tokens_are_compressed_by_their_slots, "linformer-roberta"),
     (check_gap, mutants.offsets_that_count_padding_within, "tupe_r-roberta"),
     (check_gap, mutants.gates_that_count_padding, "cope-roberta"),
+    (check_gap, mutants.networks_of_slots, "fire-roberta"),
     (check_past, mutants.the_future_is_seen, "diet_rel"),
     (check_shift, mutants.offsets_that_weigh_more_further_on, "diet_rel"),
     (check_full_context, mutants.the_future_is_never_seen, "t5"),
