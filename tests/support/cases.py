@@ -208,7 +208,7 @@ def of_scheme(*names: str) -> list[Case]:
 COMMON = {"attention_backend", "position_input", "position_sharing", "segment_scheme"}
 #: of longer lists of cases, a test has one in so many of those whose options are all of `COMMON`,
 #: and one in so many of those with an option of their scheme
-COMMON_PART, OWN_PART, LONG = 8, 2, 30
+COMMON_PART, OWN_PART, LONG = 5, 2, 30
 #: of longer lists of cases, a test leaves all but one of each kind of scheme to the slow run
 MANY = 12
 
