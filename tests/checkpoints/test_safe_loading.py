@@ -10,6 +10,7 @@ import torch
 from fairseq import checkpoint_utils, hub_utils, options  # noqa: F401
 
 from diet_fairseq import checkpoints
+from diet_fairseq.errors import UserError
 from diet_fairseq.patches.table import PATCHES
 from tests.support.checkpoints import HiddenValue, HidingPickle, Touch
 from tests.support.commands import TINY, run, without_protection
@@ -276,7 +277,6 @@ def without_configuration(path, stock):
     torch.save({"model": {}, "cfg": "yaml: ${oc.env:HOME}"}, path)
 
 
-@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("make", "words"),
     [
@@ -288,13 +288,21 @@ def without_configuration(path, stock):
          " is not a fairseq checkpoint: it holds no configuration; give another file"),
     ],
 )  # fmt: skip
-def test_a_file_that_is_no_checkpoint_is_refused(make, words, stock, data, tmp_path):
+def test_a_file_that_is_no_checkpoint_is_refused(make, words, stock, tmp_path):
+    path = tmp_path / "checkpoint.pt"
+    make(path, stock)
+    with pytest.raises(UserError) as error:
+        checkpoint_utils.load_checkpoint_to_cpu(str(path))
+    assert str(error.value) == f"{path}{words}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [cut, empty])
+def test_commands_end_with_the_refusal(make, stock, data, tmp_path):
     path = tmp_path / "checkpoint_last.pt"
     make(path, stock)
-    done = run("generate", data, "--path", path, *GENERATE)
-    assert done.status == 1
-    assert done.last == f"error: {path}{words}"
-    if make in (cut, empty):
-        done = run("train", data, *NOW, "--save-dir", tmp_path)
+    for command in (("generate", data, "--path", path, *GENERATE),
+                    ("train", data, *NOW, "--save-dir", tmp_path)):  # fmt: skip
+        done = run(*command)
         assert done.status == 1
-        assert done.last == f"error: {path}{words}"
+        assert done.last.startswith(f"error: {path} is not a checkpoint, or is truncated or damage")
