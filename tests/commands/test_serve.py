@@ -364,13 +364,3 @@ def test_an_impossible_option_is_refused_in_one_line(capsys, words, text):
     with pytest.raises(SystemExit, match="2"):
         main(["serve", "nosuch", *words])
     assert capsys.readouterr().err == f"error: argument {text} (--help shows all options)\n"
-
-
-def test_a_missing_package_is_named_with_its_extra(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "uvicorn", None)
-    monkeypatch.delitem(sys.modules, "diet_fairseq.translate.service.server", raising=False)
-    with pytest.raises(SystemExit, match="1"):
-        main(["serve", "nosuch"])
-    assert capsys.readouterr().err == (
-        "error: this needs uvicorn: in the checkout, pip install '.[serve]'\n"
-    )
