@@ -215,7 +215,7 @@ def test_an_encoder_s_case_is_kept(tmp_path):
     assert (tmp_path / "out" / "vocab.txt").read_text() == (folder / "vocab.txt").read_text()
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("build", "arch"),
     [
@@ -248,6 +248,7 @@ def swapped(out: Path, arch: str) -> tuple[Namespace, Any]:
     return args, model
 
 
+@pytest.mark.slow
 def test_an_imported_model_goes_on_to_other_libraries(marian_folder, tmp_path):
     take_back(marian_folder, tmp_path / "out")
     main(["export", "ctranslate2", str(tmp_path / "out"), str(tmp_path / "ctranslate2")])
@@ -308,6 +309,7 @@ def test_defaults_of_generation_are_kept(marian_folder, tmp_path, capsys):
     assert " --activation-fn swish " in (tmp_path / "out" / "options.txt").read_text()
 
 
+@pytest.mark.slow
 def test_nllb_s_old_tokenizer_puts_the_tag_at_the_end(tmp_path):
     folder = originals.nllb(tmp_path / "folder")
     path = folder / "tokenizer_config.json"
@@ -402,6 +404,7 @@ def generate(folder: Path, out: Path, lines: list[str]) -> list[str]:
     return translations
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("build", [originals.marian, originals.bert])
 def test_the_licence_of_the_original_is_kept(build, tmp_path):
     folder = build(tmp_path / "folder")
@@ -442,6 +445,7 @@ def test_weights_in_pytorch_s_format_are_read_as_data(marian_folder, tmp_path):
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -468,6 +472,7 @@ def test_an_option_that_fairseq_s_model_lacks_is_refused(change, says, marian_fo
     assert {path.name for path in tmp_path.iterdir()} == {"folder"}
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
