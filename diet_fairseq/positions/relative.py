@@ -150,6 +150,14 @@ class DietRel(OffsetScalars):
             clip = max(shape.queries.positions, shape.keys.positions, 2) - 1
         super().__init__(shape, torch.arange(2 * clip + 1), 2 * clip + 1, gain, start, peak)
 
+    def score(self, layout: Layout) -> Offsets:
+        first, last = layout.offset_range
+        if first < -self.outermost or last > self.outermost:
+            return super().score(layout)
+        # a slice: the backward pass of a look-up sorts its rows, in every layer
+        rows = self.scalars[self.outermost + first : self.outermost + last + 1]  # (offsets, H)
+        return Offsets(rows.T.contiguous(), reach=self.outermost)
+
 
 class T5(OffsetScalars):
     """Raffel et al. (2020): a scalar per bucket of offsets, with T5's buckets, unscaled.

@@ -1,9 +1,12 @@
 """Facts about single schemes: what their sources state, beyond the equation."""
 
 import copy
+from functools import partial
 
 import pytest
 import torch
+from torch import nn
+from torch.profiler import profile
 
 from diet_fairseq.attention.backends import call, choice
 from diet_fairseq.attention.context import dense_sum, scores_of
@@ -288,6 +291,23 @@ def test_diet_rel_has_one_scalar_per_offset_and_head_up_to_its_clip(clip):
         assert head.unique().numel() == 2 * clip + 1
     assert score[0].unique().tolist() != score[1].unique().tolist()
     assert scheme_of("diet_rel").weight.shape == (2 * LIMIT - 1, 2)
+
+
+@pytest.mark.parametrize("clip", [7, 8, 9, None])  # 9 tokens have offsets from -8 to 8
+def test_diet_rel_looks_nothing_up_unless_an_offset_is_clipped(clip):
+    scheme = scheme_of("diet_rel", clip=clip)
+    nn.init.normal_(scheme.weight)
+    factors = torch.randn(2, 17)
+
+    def line_and_gradient(score):
+        line = score(full(9)).line
+        return line, *torch.autograd.grad((line * factors).sum(), scheme.weight)
+
+    looked_up = line_and_gradient(partial(relative.OffsetScores.score, scheme))
+    with profile() as profiler:
+        results = line_and_gradient(scheme.score)
+    assert all(map(torch.equal, results, looked_up))
+    assert ("aten::embedding" in {event.name for event in profiler.events()}) == (clip == 7)
 
 
 # --- TUPE ------------------------------------------------------------------------------------

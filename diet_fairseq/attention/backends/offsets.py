@@ -58,7 +58,7 @@ TILES = {
             Tile(32, 64, 4, 2, spills=(8, 10)),
             Tile(32, 32, 4, 2),
         ),
-        (Tile(32, 64, 4, 2),),
+        (Tile(32, 64, 4, 2, spills=(10,)), Tile(32, 64, 8, 2)),
     ),
     "backward_queries": (
         (Tile(128, 64, 8, 3, spills=(8,)), Tile(64, 64, 4, 2)),
