@@ -242,7 +242,7 @@ def test_tupe_gives_the_numbers_of_the_released_encoder(shared_data, file, schem
 MUTANTS: mutants.Table = [
     (check_stock, mutants.padding_is_seen, "sinusoidal"),
     (check_zero_bias, mutants.content_that_keeps_the_whole_scale, "tupe_a"),
-    (check_equation, mutants.offsets_with_the_other_sign, "diet_rel"),
+    (check_equation, mutants.offsets_with_the_other_sign, "t5"),
     (check_equation, mutants.a_query_score_without_its_scale, "shaw"),
     (check_equation, mutants.values_without_positions, "shaw-values=True"),
     (check_equation, mutants.keys_that_read_the_row_of_the_opposite_offset, "deberta-roberta"),

@@ -225,7 +225,7 @@ MUTANTS: mutants.Table = [
     (check_gap, mutants.gates_that_count_padding, "cope-roberta"),
     (check_gap, mutants.networks_of_slots, "fire-roberta"),
     (check_past, mutants.the_future_is_seen, "diet_rel"),
-    (check_shift, mutants.offsets_that_weigh_more_further_on, "diet_rel"),
+    (check_shift, mutants.offsets_that_weigh_more_further_on, "t5"),
     (check_full_context, mutants.the_future_is_never_seen, "t5"),
     (check_weights, mutants.padding_is_seen, "shaw"),
     (check_weights, mutants.weights_that_sum_to_less, "none"),
