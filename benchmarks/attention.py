@@ -22,8 +22,8 @@ from diet_fairseq.attention.backends import (
     BACKENDS,
     AttentionCall,
     CallShape,
-    candidates,
-    quickest,
+    choose_backend,
+    list_candidates,
 )
 from diet_fairseq.attention.backends.comparison import compute_results
 from diet_fairseq.positions import SCHEMES
@@ -94,10 +94,10 @@ def choices(lengths: list[int], rounds: int, tokens: int, device: str, dtype: to
             for length in lengths:
                 call_request = request(scheme, length, dropout, tokens, device, dtype)
                 with torch.set_grad_enabled(dropout is not None):
-                    backend = quickest(call_request)
+                    backend = choose_backend(call_request)
                     runs = {
                         name: partial(compute_results, BACKENDS[name], call_request)
-                        for name in (backend, *candidates(call_request))
+                        for name in (backend, *list_candidates(call_request))
                     }
                     timings = in_turn(runs, rounds, clock=CLOCKS[device])
                     best = min(timings, key=lambda timing: timing.median)

@@ -7,13 +7,14 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import diet_fairseq
+from diet_fairseq.distributions import find_distributions
 
 
 @dataclass(frozen=True)
@@ -96,9 +97,18 @@ def machine() -> dict[str, str]:
         "threads": str(torch.get_num_threads()),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "fairseq-fixed": version("fairseq-fixed"),
+        "fairseq": _fairseq(),
         "diet_fairseq": diet_fairseq.__version__,
     }
+
+
+def _fairseq() -> str:
+    """Name and version of the installed distribution of fairseq, which is not imported."""
+    spec = find_spec("fairseq")
+    if spec is None or spec.origin is None:
+        return "not installed"
+    installed = find_distributions(Path(spec.origin).parents[1])
+    return " and ".join(map(" ".join, installed)) or "without metadata"
 
 
 def _processor() -> str:

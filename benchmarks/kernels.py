@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from diet_fairseq.attention.backends import BACKENDS, AttentionCall
-from diet_fairseq.attention.context import scores_of
+from diet_fairseq.attention.context import compute_scores
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
 from diet_fairseq.positions.layout import Layout, toeplitz
 from diet_fairseq.positions.scores import Dense, Offsets, Score
@@ -218,18 +218,18 @@ def kernel_modules() -> dict[str, ModuleType]:
         for name, backend in BACKENDS.items()
         if backend.native_score is Offsets
     }
-    return {name: module for name, module in modules.items() if hasattr(module, "tiles_of")}
+    return {name: module for name, module in modules.items() if hasattr(module, "select_tiles")}
 
 
 @contextmanager
 def one_tile(module: ModuleType, kernel: str, tile: tuple[int, ...]) -> Iterator[None]:
     """Give a kernel this tile, and the others the first of their own."""
-    tiles_of = module.tiles_of
+    select_tiles = module.select_tiles
 
     def replacement(name: str, *rest: object) -> tuple[object, ...]:
-        return (module.Tile(*tile),) if name == kernel else tiles_of(name, *rest)[:1]
+        return (module.Tile(*tile),) if name == kernel else select_tiles(name, *rest)[:1]
 
-    with patch.object(module, "tiles_of", replacement):
+    with patch.object(module, "select_tiles", replacement):
         yield
 
 
@@ -238,7 +238,7 @@ def measure_tiles(args: argparse.Namespace, inputs: Inputs, backend: str) -> Non
     module = kernel_modules()[backend]
     major = torch.cuda.get_device_capability()[0] if args.device == "cuda" else 9
     for kernel in module.TILES:
-        chosen = module.tiles_of(kernel, inputs.q.dtype, inputs.width, major)
+        chosen = module.select_tiles(kernel, inputs.q.dtype, inputs.width, major)
         tiles = dict.fromkeys([*(tuple(tile)[:4] for tile in chosen), *TILES.get(kernel, [])])
         if args.device == "cpu":  # the interpreter is slow, and tiles mean nothing to it
             tiles = dict.fromkeys([(32, 32, 4, 2)])
@@ -295,7 +295,7 @@ def measure_table(args: argparse.Namespace, inputs: Inputs) -> None:
     parameters = [*scheme.parameters()]
 
     def run() -> None:
-        [score] = scores_of((scheme,), inputs.layout, Offsets)
+        [score] = compute_scores((scheme,), inputs.layout, Offsets)
         assert isinstance(score, Offsets)
         torch.autograd.grad(score.line, parameters, inputs.line)
 

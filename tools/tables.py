@@ -82,7 +82,7 @@ def eltec() -> None:
         seeds = short[scheme].dropna()
         row = {"scheme": scheme, "2,000 updates": spread(seeds)}
         row |= {"against learned, same seeds": against}
-        row["10,000 updates"] = f"{long[scheme]:.2f}" if scheme in long else ""
+        row["10,000 updates"] = f"{long[scheme]:.3f}" if scheme in long else ""
         rows.append(row)
     show(DataFrame(rows).replace(r" \(p .*", "", regex=True))
 

@@ -11,20 +11,20 @@ from torch import Tensor
 from ..positions.base import Projections
 from ..positions.scores import Score
 from .backends import AttentionCall, find_backend
-from .context import Context, Schemes, query_scale, scores_of, transform_queries_and_keys
+from .context import Context, Schemes, compute_scores, query_scale, transform_queries_and_keys
 from .rows import row_scores
 
 # Notation: B sentences, H heads, Tq queries, Tk keys of width d_h.
 
 
 class KeyValueStore(Protocol):
-    """The keys and values of one attention that decoding keeps, (B, H, Tk, d_h) each."""
+    """The keys and values of one attention in incremental decoding, (B, H, Tk, d_h) each."""
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Add the keys and values of new tokens, (B, H, new, d_h), and return all."""
+        """Add the keys and values of new tokens, (B, H, new, d_h), and return all so far."""
 
-    def complete(self) -> tuple[Tensor, Tensor] | None:
-        """The source's keys and values; None: not stored yet."""
+    def get_all(self) -> tuple[Tensor, Tensor] | None:
+        """The keys and values of the source; None: not stored yet."""
 
 
 def attend(
@@ -47,7 +47,7 @@ def attend(
         k, v: (B, H, new keys, d_h), projected and not yet transformed
         context: the layout, the shared schemes with their scores, and the backend
         schemes: the schemes of this attention; empty: the schemes that layers share
-        project: the attention's own maps of queries and keys
+        project: the layer's projections of queries and keys
         dropout: the probability that a weight is dropped
         store: the keys and values of earlier tokens, to which these are added
         is_static: k and v are complete, and k was transformed when it was stored
@@ -67,7 +67,7 @@ def attend(
         if store is not None:
             k, v = store.append(k, v)
     if k.size(2) >= 256 and k.device.type == "cpu":
-        # Many rows that lie a power of 2 apart displace each other in a CPU's caches.
+        # Rows at addresses a power of 2 apart displace each other in a CPU's caches.
         k, v = k.contiguous(), v.contiguous()
     call = create_call(
         q, transformed_q, k, v, context, schemes, project, backend.native_score, dropout
@@ -88,12 +88,12 @@ def create_call(
 ) -> AttentionCall:
     """The call that a backend computes; arguments as in `attend`, with all keys (B, H, Tk, d_h).
 
-    ``native_score`` is the type of score that the backend reads.
+    ``native_score`` is `Backend.native_score` of the backend.
     """
     scores = None if schemes else context.scores
     schemes = schemes or context.shared
     if scores is None:
-        scores = scores_of(schemes, context.layout, native_score)
+        scores = compute_scores(schemes, context.layout, native_score)
     scale = query_scale(schemes, q.size(-1))
     scores += row_scores(schemes, q, k, context.layout, project, scale)
     return AttentionCall(

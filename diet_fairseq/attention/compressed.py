@@ -13,15 +13,15 @@ from ..positions.scores import look_up
 
 
 class Compression(nn.Module):
-    """E X, Wang et al. (2020), eq. 7: T tokens become k mixtures of them.
+    """E X, Wang et al. (2020), eq. 7: T tokens become k mixtures of tokens.
 
-    ``weight`` is E, (k, n); its column t belongs to the token at position t, wherever padding
-    stands. It is drawn from N(0, 0.02) like all of BERT's, as in fairseq's Linformer, whose
-    parameter names it has (the paper's theory has N(0, 1/k)). With a local start every mixture is
-    the mean of n / k neighbours, so that a compressed key has a place, which a local score can
-    point at.
+    ``weight`` is E, (k, n). Column t belongs to the token at position t; padding is not counted.
+    The parameter name and the initial values, from N(0, 0.02) like all parameters of BERT, are
+    those of fairseq's Linformer (the paper's theory has N(0, 1/k)). With a local start every
+    mixture is initially the mean of n / k neighbouring tokens, so that a compressed key has a
+    position, at which the local start of a scheme can have its peak.
 
-    It is not an `nn.Linear`, because `init_bert_params` would initialise that again.
+    This is not an `nn.Linear`, because `init_bert_params` would initialise an `nn.Linear` again.
     """
 
     #: see `PositionScheme.position_axes`
@@ -30,15 +30,15 @@ class Compression(nn.Module):
     def __init__(self, positions: int, length: int, start: str | None = None) -> None:
         super().__init__()
         self.positions, self.length, self.start = positions, length, start
-        self.weight = nn.Parameter(self.initial())
+        self.weight = nn.Parameter(self.initial_values())
 
-    def initial(self) -> Tensor:
+    def initial_values(self) -> Tensor:
         """(k, n): the initial values."""
         if self.start != "local":
             return torch.empty(self.length, self.positions).normal_(std=0.02)
         slots = torch.arange(self.positions) * self.length // self.positions  # (n,)
         members = F.one_hot(slots, self.length).T.to(torch.get_default_dtype())  # (k, n)
-        # FSDP takes no transposed parameter
+        # FSDP does not support a transposed parameter
         return (members / members.sum(dim=1, keepdim=True)).contiguous()
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
@@ -53,8 +53,8 @@ class Compression(nn.Module):
         return torch.einsum("btk,tbd->kbd", columns, x)
 
 
-def without_padding(x: Tensor, layout: Layout) -> Tensor:
-    """x (T, B, d), zero at padding, so that padding contributes to no mixture."""
+def zero_padding(x: Tensor, layout: Layout) -> Tensor:
+    """x (T, B, d) with zeros at padding, so that padding does not contribute to any mixture."""
     if layout.padding_mask is None:
         return x
     return x.masked_fill(layout.padding_mask.T.unsqueeze(-1), 0.0)

@@ -24,16 +24,16 @@ Scores = tuple[Score, ...]
 
 @dataclass(frozen=True, eq=False)
 class Context:
-    """The inputs of attention that layers pass on as an argument.
+    """The inputs of attention that are the same for all layers of a forward pass.
 
     Attributes:
-        layout: of queries and keys
-        shared: the schemes that all layers share; empty where every layer has its own
-        scores: the shared schemes' scores, computed once; None if every layer has its own scheme
+        layout: the positions of queries and keys, and the mask
+        shared: the schemes that all layers share; empty if every layer has schemes of its own
+        scores: the scores of the shared schemes, computed once; None if ``shared`` is empty
         backend: the backend of all layers, for which the scores were computed: a key of `BACKENDS`
             or a `Backend`
         compress: the compression of keys and values that all layers share, or None
-        packing: of the layers' tokens; None: they are not packed
+        packing: the packing of the layers' tokens; None: they are not packed
         temperature: the divisor of the logits, see `PositionConfig.temperature`
     """
 
@@ -46,7 +46,7 @@ class Context:
     temperature: float = 1.0
 
 
-def scores_of(schemes: Schemes, layout: Layout, typed: type[Score] | None = None) -> Scores:
+def compute_scores(schemes: Schemes, layout: Layout, typed: type[Score] | None = None) -> Scores:
     """The scores of schemes, which do not depend on the tokens' content.
 
     Scores of the type ``typed`` are returned unchanged, for a backend that reads them. All others
@@ -63,7 +63,11 @@ def scores_of(schemes: Schemes, layout: Layout, typed: type[Score] | None = None
 
 
 def typed_score(scheme: PositionScheme, layout: Layout) -> Score | None:
-    """The score of a scheme; another type than `score_type` would miss its fast backends."""
+    """The score of a scheme, or None, checked against `PositionScheme.score_type`.
+
+    Raises:
+        UserError: the score has another type, so backends selected by `score_type` would be wrong
+    """
     score = scheme.score(layout)
     if score is not None and not isinstance(score, scheme.score_type):
         name, kind = type(scheme).__name__, type(score).__name__
@@ -75,12 +79,12 @@ def typed_score(scheme: PositionScheme, layout: Layout) -> Score | None:
 
 
 def dense_sum(scores: Scores, layout: Layout) -> Tensor | None:
-    """(B|1, H|1, Tq, Tk), or None where there is nothing to add."""
+    """The sum of the scores, (B|1, H|1, Tq, Tk); None if there are no scores."""
     return reduce(torch.add, [score.dense(layout) for score in scores]) if scores else None
 
 
 def prepare(schemes: Schemes, layout: Layout) -> None:
-    """Call `PositionScheme.prepare` of the schemes that all layers share.
+    """Call `PositionScheme.prepare` of the schemes that all layers of self-attention share.
 
     In self-attention there are as many new keys as queries.
     """
@@ -92,13 +96,16 @@ def prepare(schemes: Schemes, layout: Layout) -> None:
 def transform_queries_and_keys(
     schemes: Schemes, q: Tensor, k: Tensor, layout: Layout
 ) -> tuple[Tensor, Tensor]:
-    """Queries and keys before their product, see `PositionScheme.transform`.
+    """Queries and keys after `PositionScheme.transform` of all schemes.
 
     Args:
-        schemes: of the call
+        schemes: the schemes of the call
         q: (B, H, Tq, d_h), scaled
-        k: (B, H, new keys, d_h): the last of the layout's keys, all or none of them
-        layout: of all keys
+        k: (B, H, new keys, d_h): the last keys of the layout, possibly all or none of them
+        layout: the positions of the queries and of all keys
+
+    Returns:
+        q and k, in the same shapes
     """
     for scheme in schemes:
         if "transform" in scheme.kinds:
@@ -107,7 +114,7 @@ def transform_queries_and_keys(
 
 
 def term_kinds(schemes: Schemes) -> frozenset[str]:
-    """The kinds of terms that these schemes have together."""
+    """The kinds of terms of all these schemes, see `positions.base.KINDS`."""
     return frozenset().union(*(scheme.kinds for scheme in schemes))
 
 
@@ -121,6 +128,6 @@ def query_scale(schemes: Schemes, head_dim: int) -> float:
     return (score_terms(schemes) * head_dim) ** -0.5
 
 
-def without_none(*schemes: PositionScheme | None) -> Schemes:
+def drop_none(*schemes: PositionScheme | None) -> Schemes:
     """The schemes that are not None."""
     return tuple(scheme for scheme in schemes if scheme is not None)

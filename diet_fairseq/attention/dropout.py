@@ -1,15 +1,16 @@
 """Faster dropout on a CPU.
 
-PyTorch draws one random number per element there, which costs more than the matrix products around
-it. Here one draw of 64 bits decides over four elements, 16 bits each.
+On a CPU PyTorch draws one random number per element, which takes more time than the matrix products
+of a layer. Here one random number of 64 bits decides over four elements, with 16 bits each.
 """
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-#: values of 16 bits; a probability is rounded to a multiple of 1 / PARTS
+#: number of values of 16 bits; a probability is rounded to a multiple of 1 / PARTS
 PARTS = 2**16
+#: elements for which one random number decides
 PER_DRAW = 4
 
 
@@ -17,7 +18,7 @@ def dropout(x: Tensor, p: float) -> Tensor:
     """`torch.nn.functional.dropout` in training: zeros with probability p, the rest / (1 - p).
 
     On a CPU p is rounded to a multiple of 2^-16, also in the factor 1 / (1 - p), so that the mean
-    stays x. With the same seed, other elements are dropped than by `F.dropout`.
+    of the result is x. With the same seed, `F.dropout` drops other elements.
     """
     parts = round(p * PARTS)
     if x.device.type != "cpu" or not 0 < parts < PARTS:

@@ -1,4 +1,4 @@
-"""Packing: layers that treat every token alone compute real tokens only, without padding."""
+"""Packing: a batch without its padding, for layers that compute every token on its own."""
 
 from dataclasses import dataclass
 
@@ -7,9 +7,9 @@ from torch import Tensor
 
 from ..positions.layout import Layout
 
-# Notation: B sentences of T slots hold N real tokens; x are their vectors, d wide.
+# Notation: B sentences of T slots contain N real tokens; x are vectors of width d.
 
-#: the share of padding from which packing pays (docs/performance.md)
+#: the share of padding from which packing is faster (docs/performance.md)
 SHARE = 0.2
 
 
@@ -18,7 +18,7 @@ class Packing:
     """The real tokens of a batch, sentence after sentence.
 
     Attributes:
-        slots: (N,) int64, their indices among the B T slots, sentence after sentence
+        slots: (N,) int64, the indices of the tokens among the B T slots
         shape: (B, T)
     """
 

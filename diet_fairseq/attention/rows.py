@@ -1,7 +1,7 @@
-"""The terms of rows: vectors that meet queries, keys or weights, one for each pair of tokens.
+"""Products of queries, keys and weights with `Rows`: one vector for each pair of tokens.
 
-One product with all rows, from which each pair picks an entry, costs far less than one vector for
-every pair.
+All products with all rows are computed, and each pair of tokens selects one of them. This costs far
+less than a vector for every pair.
 """
 
 import torch
@@ -16,14 +16,15 @@ from .context import Schemes, Scores
 def row_scores(
     schemes: Schemes, q: Tensor, k: Tensor, layout: Layout, project: Projections, scale: float
 ) -> Scores:
-    """The products of queries (B, H, Tq, d_h), scaled, and keys (B, H, Tk, d_h) with schemes' rows.
+    """The scores that `PositionScheme.query_rows` and `key_rows` add: products with q and k.
 
     Args:
-        schemes: of the call
-        q: before, k: after `PositionScheme.transform`
-        layout: of queries and keys
+        schemes: the schemes of the call
+        q: (B, H, Tq, d_h), scaled, before `PositionScheme.transform`
+        k: (B, H, Tk, d_h), after `PositionScheme.transform`
+        layout: the positions of queries and keys
         project: the layer's own projections
-        scale: scale of the queries, which also multiplies the products of keys
+        scale: the scale of the queries, which also multiplies the products of keys
     """
     scores: list[Dense] = []
     for scheme in schemes:
@@ -38,9 +39,13 @@ def row_scores(
 
 
 def gather_products(x: Tensor, rows: Tensor, index: Tensor) -> Tensor:
-    """x_i . rows[index_ij], of x (B, H, T, d_h), rows (H|1, R, d_h): (B, H, T, S)."""
+    """x_i . rows[index_ij]: x (B, H, T, d_h), rows (H|1, R, d_h), index (B|1, 1, T, S).
+
+    Returns:
+        (B, H, T, S)
+    """
     rows = rows.to(x.dtype)
-    if index.size(-1) == 1:  # of all keys in decoding: each meets its own row alone
+    if index.size(-1) == 1:  # keys with one query, in decoding: each key needs only one row
         row_of_x = rows[:, index[:, 0, :, 0]].transpose(0, 1)  # (B|1, H|1, T, d_h)
         return torch.linalg.vecdot(x, row_of_x).unsqueeze(-1)
     # `x @ rows.mT` would copy the rows for every sentence
@@ -51,7 +56,7 @@ def gather_products(x: Tensor, rows: Tensor, index: Tensor) -> Tensor:
 
 
 def value_sums(weights: Tensor, of_values: Rows) -> Tensor:
-    """The sum over j of weights_ij rows[index_ij], of weights (B, H, Tq, Tk): (B, H, Tq, d_h)."""
+    """The sum over j of weights_ij rows[index_ij]: weights (B, H, Tq, Tk) -> (B, H, Tq, d_h)."""
     shape = (*weights.shape[:3], of_values.rows.size(1))
     weight_of_row = weights.new_zeros(shape, dtype=torch.float32).scatter_add(
         -1, of_values.index.expand(*weights.shape[:2], -1, -1), weights.float()

@@ -4,9 +4,9 @@
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
     model = AutoModelForSeq2SeqLM.from_pretrained(folder)
 
-Folders come from `diet-fairseq export hf`. fairseq is not needed, except for `convert`, which
-converts models in both directions: the encoder and decoder come from
-`diet_fairseq.transformer`.
+The folder is the output of `diet-fairseq export hf`. The classes do not need fairseq, because the
+encoder and the decoder are those of `diet_fairseq.transformer`. Only `convert`, which converts
+models between fairseq and transformers, needs fairseq.
 """
 
 from typing import Any
@@ -16,8 +16,8 @@ from transformers.utils import import_utils
 
 from .. import hide_broken_torchaudio
 
-# transformers may have been imported first, and have cached the answer. This stands before the
-# imports below, which is why they may stand here.
+# If transformers was imported first, it may have cached that torchaudio is available. These lines
+# must come before the imports below.
 hide_broken_torchaudio()
 import_utils.is_torchaudio_available.cache_clear()
 from .configuration import DietEncoderConfig, DietTransformerConfig  # noqa: E402

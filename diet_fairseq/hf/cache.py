@@ -1,4 +1,4 @@
-"""transformers' caches of keys and values as the decoder's decoding state."""
+"""The interface between transformers' caches of keys and values and our decoder."""
 
 from typing import Any
 
@@ -9,12 +9,14 @@ from transformers.cache_utils import EncoderDecoderCache
 
 
 class TransformersCache:
-    """A `transformer.DecodingCache` around a cache of transformers, which reorders it itself.
+    """A cache of transformers with the interface of `transformer.DecodingCache`.
+
+    transformers reorders the cache itself.
 
     Args:
-        cache: a dynamic or static cache; a static cache has room for more keys than it holds
-        length: the number of target tokens in it
-        new_length: the number of target tokens in it after the forward pass
+        cache: a dynamic cache, or a static cache, which is longer than the stored keys
+        length: the number of target tokens in the cache
+        new_length: the number of target tokens in the cache after the forward pass
         source_length: the number of source tokens
     """
 
@@ -40,18 +42,19 @@ class KeysAndValues:
         self.length = owner.source_length if is_cross else owner.new_length
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Add the keys and values of new tokens, (B, H, new, d_h), and return all."""
+        """Add the keys and values of new tokens, (B, H, new, d_h), and return all so far."""
         keys, values = self.part.update(keys, values, self.layer)
         if self.is_cross:
             self.flags[self.layer] = True
-        return self._without_room(keys, values)
+        return self._truncate(keys, values)
 
-    def complete(self) -> tuple[Tensor, Tensor] | None:
-        """The source's keys and values in cross-attention; None: not stored yet."""
+    def get_all(self) -> tuple[Tensor, Tensor] | None:
+        """The keys and values of the source in cross-attention; None: not stored yet."""
         if not self.flags.get(self.layer):
             return None
         stored = self.part.layers[self.layer]
-        return self._without_room(stored.keys, stored.values)
+        return self._truncate(stored.keys, stored.values)
 
-    def _without_room(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    def _truncate(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """The keys and values without the unused end of a static cache."""
         return keys[:, :, : self.length], values[:, :, : self.length]

@@ -1,4 +1,4 @@
-"""Encoders, alone and with heads: language modelling, classification, question answering."""
+"""Encoders without a head, and with heads for masked words, classification and questions."""
 
 from typing import Any
 
@@ -16,13 +16,18 @@ from transformers.utils.generic import can_return_tuple
 from ..positions.layout import first_tokens
 from ..transformer import Encoder
 from .configuration import DietConfig, DietEncoderConfig
-from .stack import DietPreTrainedModel, DietStack, selected_states
+from .stack import DietPreTrainedModel, DietStack, select_states
 
 # Notation: B sentences, T tokens, d model dimension, V words.
 
 
 class DietEncoder(DietStack, Encoder):
-    """An encoder, optionally with segments and with BERT's pooler, which reads the first token."""
+    """An encoder, optionally with segments and with BERT's pooler of the first token.
+
+    Args:
+        config: the configuration of an encoder or of an encoder-decoder model
+        vocabulary: the number of tokens (default: ``config.vocab_size``)
+    """
 
     def __init__(self, config: DietConfig, vocabulary: int | None = None) -> None:
         super().__init__(config, "encoder", vocabulary or config.vocab_size)
@@ -45,8 +50,8 @@ class DietEncoder(DietStack, Encoder):
         Args:
             input_ids: (B, T)
             attention_mask: (B, T), 0 at padding (default: from the tokens)
-            token_type_ids: (B, T), the segment of each token (default: the first)
-            inputs_embeds: (B, T, d), instead of the tokens
+            token_type_ids: (B, T), the segment of each token (default: 0)
+            inputs_embeds: (B, T, d), used instead of the embeddings of ``input_ids``
             kwargs: ``output_hidden_states``, ``output_attentions``, ``return_dict``
         """
         need_states, need_weights = self.requests(kwargs)
@@ -65,7 +70,7 @@ class DietEncoder(DietStack, Encoder):
         return BaseModelOutputWithPooling(
             out.features,
             pooled,
-            hidden_states=selected_states(out.states, out.features, need_states),
+            hidden_states=select_states(out.states, out.features, need_states),
             attentions=tuple(out.weights) if need_weights else None,
         )
 
@@ -89,7 +94,7 @@ class DietEncoderPreTrainedModel(DietPreTrainedModel):
 
 
 class LMHead(nn.Module):
-    """RoBERTa's head of masked language modelling: (B, T, d) -> (B, T, V)."""
+    """RoBERTa's head for masked language modelling: (B, T, d) -> (B, T, V)."""
 
     def __init__(self, config: DietEncoderConfig) -> None:
         super().__init__()
@@ -104,7 +109,7 @@ class LMHead(nn.Module):
 
 
 class DietForMaskedLM(DietEncoderPreTrainedModel):
-    """Masked language modelling."""
+    """An encoder with RoBERTa's head for masked language modelling."""
 
     _tied_weights_keys = {"lm_head.decoder.weight": "model.embed_tokens.weight"}  # noqa: RUF012
 
@@ -128,7 +133,11 @@ class DietForMaskedLM(DietEncoderPreTrainedModel):
         labels: Tensor | None = None,
         **kwargs: Any,
     ) -> MaskedLMOutput:
-        """``labels`` (B, T) int64: the masked words, -100 elsewhere."""
+        """Predict masked words; the other arguments are as in `DietEncoder.forward`.
+
+        Args:
+            labels: (B, T) int64, the masked words, and -100 at all other tokens
+        """
         out = self.model(input_ids, attention_mask, token_type_ids, **kwargs)
         logits = self.lm_head(out.last_hidden_state)  # (B, T, V)
         loss = None
@@ -154,9 +163,12 @@ class ClassificationHead(nn.Module):
 
 
 class DietForSequenceClassification(DietEncoderPreTrainedModel):
-    """Classification or regression of one text or two, from the first real token."""
+    """An encoder with a head that classifies one text or two, or predicts a number (regression).
 
-    accepts_loss_kwargs = False  # Trainer divides the loss by the steps of gradient accumulation
+    The head reads the first real token. ``num_labels`` is 1 for regression.
+    """
+
+    accepts_loss_kwargs = False  # Trainer then divides the loss by the accumulation steps
 
     def __init__(self, config: DietEncoderConfig) -> None:
         super().__init__(config)
@@ -173,7 +185,11 @@ class DietForSequenceClassification(DietEncoderPreTrainedModel):
         labels: Tensor | None = None,
         **kwargs: Any,
     ) -> SequenceClassifierOutput:
-        """``labels``: (B,) int64, or float where ``num_labels`` is 1."""
+        """Classify texts; the other arguments are as in `DietEncoder.forward`.
+
+        Args:
+            labels: (B,) int64, or float if ``num_labels`` is 1
+        """
         out = self.model(input_ids, attention_mask, token_type_ids, **kwargs)
         embeddings = kwargs.get("inputs_embeds")
         padding_mask = self.model.padding_mask(attention_mask, input_ids, embeddings)
@@ -187,7 +203,7 @@ class DietForSequenceClassification(DietEncoderPreTrainedModel):
 
 
 class DietForQuestionAnswering(DietEncoderPreTrainedModel):
-    """Extractive question answering: RoBERTa's classification head on every token."""
+    """An encoder for extractive question answering: a head that reads every token."""
 
     accepts_loss_kwargs = False
 
@@ -206,14 +222,19 @@ class DietForQuestionAnswering(DietEncoderPreTrainedModel):
         end_positions: Tensor | None = None,
         **kwargs: Any,
     ) -> QuestionAnsweringModelOutput:
-        """``start_positions``, ``end_positions``: (B,) int64, the first and the last token."""
+        """Find the answer in a text; the other arguments are as in `DietEncoder.forward`.
+
+        Args:
+            start_positions: (B,) int64, the first token of the answer
+            end_positions: (B,) int64, the last token of the answer
+        """
         out = self.model(input_ids, attention_mask, token_type_ids, **kwargs)
         start, end = self.qa_outputs(out.last_hidden_state).unbind(-1)  # (B, T) each
         loss: torch.Tensor | None = None
         if start_positions is not None and end_positions is not None:
             embeddings = kwargs.get("inputs_embeds")
             padding_mask = self.model.padding_mask(attention_mask, input_ids, embeddings)
-            # without padding, so that the loss does not depend on the batch
+            # mask padding, so that the loss does not depend on the other sentences of the batch
             scores = [logits.masked_fill(padding_mask, -torch.inf) for logits in (start, end)]
             loss = self.loss_function(*scores, start_positions, end_positions, **kwargs)
         return QuestionAnsweringModelOutput(

@@ -1,4 +1,4 @@
-"""The package's encoder and decoder as models of transformers."""
+"""The base classes of our models in transformers."""
 
 from functools import partial
 from types import SimpleNamespace
@@ -24,14 +24,14 @@ from .configuration import CACHE, DietConfig
 
 # Notation: B sentences, T tokens, d model dimension.
 
-#: parameters of other heads, which a weights file may contain and a model ignores
+#: pattern of parameters of other heads, which a model ignores in a weights file
 OTHER_HEADS = (
     r"^(lm_head|classifier|classification_heads|qa_outputs|nsp_head|discriminator_head|generator)\."
 )
 
 
 class DietPreTrainedModel(PreTrainedModel):
-    """Base class of all our models."""
+    """The base class of all our models in transformers."""
 
     config: DietConfig
     config_class: Any = DietConfig
@@ -40,7 +40,7 @@ class DietPreTrainedModel(PreTrainedModel):
     _skip_keys_device_placement = [CACHE]  # noqa: RUF012
     _supports_sdpa = True
     _supports_attention_backend = True
-    # neither accepts an attention bias
+    # neither of these supports an attention bias
     _supports_flash_attn = False
     _supports_flex_attn = False
     _keys_to_ignore_on_load_unexpected = [OTHER_HEADS]  # noqa: RUF012
@@ -48,8 +48,8 @@ class DietPreTrainedModel(PreTrainedModel):
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """The state without gains, which are in the configuration.
 
-        If the model is part of another module, that module's state includes the gains, because
-        PyTorch loads it without calling this class's `load_state_dict`.
+        If the model is part of another module, the state of the other module includes the gains,
+        because PyTorch then does not call the `load_state_dict` of this class.
         """
         state = super().state_dict(*args, **kwargs)
         if kwargs.get("destination") is None:
@@ -58,7 +58,10 @@ class DietPreTrainedModel(PreTrainedModel):
         return state
 
     def load_state_dict(self, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
-        """Load a state with the model's gains: a scheme reads a state without gain as gain 1."""
+        """Load a state and keep the model's gains.
+
+        Without this method, a scheme would set its gain to 1, because the state has no gain.
+        """
         gains = {
             f"{name}.gain": torch.tensor(module.gain, dtype=torch.float64)
             for name, module in self.named_modules()
@@ -68,11 +71,11 @@ class DietPreTrainedModel(PreTrainedModel):
 
     def _init_weights(self, module: nn.Module) -> None:
         if isinstance(module, Compression):
-            init.copy_(module.weight, module.initial())
+            init.copy_(module.weight, module.initial_values())
         elif isinstance(module, SinusoidalPositions):
-            init.copy_(module.weights, module.initial())
+            init.copy_(module.weights, module.initial_values())
         elif isinstance(module, PositionScheme):
-            # those of a new scheme of the same kind, which may be a part of another
+            # the values of a new scheme of the same class, which may be a part of another scheme
             shape = module.shape
             stack = self.config.stack("decoder" if shape.causal or shape.cross else "encoder")
             schemes = nn.ModuleDict(stack.build_schemes(shape.cross, shape.layer))
@@ -86,7 +89,13 @@ class DietPreTrainedModel(PreTrainedModel):
 
 
 class DietStack(Stack, DietPreTrainedModel):
-    """The interface between transformers and `diet_fairseq.transformer`'s encoder and decoder."""
+    """The base class of our encoder and decoder with the interface of transformers.
+
+    Args:
+        config: the configuration
+        side: "encoder" or "decoder"
+        vocabulary: the number of tokens
+    """
 
     def __init__(self, config: DietConfig, side: str, vocabulary: int) -> None:
         DietPreTrainedModel.__init__(self, config)
@@ -96,19 +105,20 @@ class DietStack(Stack, DietPreTrainedModel):
         super().__init__(stack, nn.Embedding(vocabulary, width, stack.padding))
 
     def backend_setting(self) -> str | Backend:
-        """The backend that ``attn_implementation`` names.
+        """The attention backend for ``attn_implementation``.
 
-        "eager" means the reference; "sdpa", transformers' default, means
-        ``--attention-backend`` (default: "auto").
+        It is ``reference`` for "eager", the value of ``--attention-backend`` (default: "auto") for
+        "sdpa", which is transformers' default, and otherwise a function that is registered with
+        transformers.
         """
         name = self.config._attn_implementation
         if name == "eager":
             return "reference"
-        return super().backend_setting() if name == "sdpa" else registered_backend(name)
+        return super().backend_setting() if name == "sdpa" else find_registered_backend(name)
 
     @property
     def gradient_checkpointing(self) -> bool:
-        """Whether layers keep only their input for the backward pass; transformers sets it."""
+        """Whether layers store only their input for the backward pass; transformers sets this."""
         return any(layer.checkpoint_activations for layer in self.layers)
 
     @gradient_checkpointing.setter
@@ -119,10 +129,15 @@ class DietStack(Stack, DietPreTrainedModel):
     def padding_mask(
         self, attention_mask: Tensor | None, tokens: Tensor | None, embeddings: Tensor | None
     ) -> Tensor:
-        """(B, T) bool, True at padding, from the mask or, without it, from the tokens.
+        """The padding mask (B, T) bool, True at padding.
+
+        Args:
+            attention_mask: (B, T), 0 at padding; None: padding follows from the tokens
+            tokens: (B, T) int64, or None
+            embeddings: (B, T, d), or None
 
         Raises:
-            ValueError: both tokens (B, T) and embeddings (B, T, d) are given, or neither
+            ValueError: both tokens and embeddings are given, or neither
         """
         if tokens is not None and embeddings is not None:
             raise ValueError("input_ids and inputs_embeds are both given: give only one of them")
@@ -135,10 +150,13 @@ class DietStack(Stack, DietPreTrainedModel):
         return torch.zeros(embeddings.shape[:2], dtype=torch.bool, device=embeddings.device)
 
     def requests(self, options: dict[str, Any]) -> tuple[Any, Any]:
-        """``output_hidden_states`` and ``output_attentions`` of a call, or of the configuration.
+        """The options ``output_hidden_states`` and ``output_attentions`` of a forward pass.
+
+        Args:
+            options: the keyword arguments of the call; the configuration has the defaults
 
         Raises:
-            ValueError: the call has an argument with token positions
+            ValueError: an argument sets token positions
         """
         for name in ("position_ids", "decoder_position_ids"):
             if options.get(name) is not None:
@@ -152,14 +170,14 @@ class DietStack(Stack, DietPreTrainedModel):
         )
 
 
-def selected_states(states: list[Tensor], features: Tensor, selection: Any) -> Any:
-    """The hidden states of a model's output, the last of which are its features, or None.
+def select_states(states: list[Tensor], features: Tensor, selection: Any) -> Any:
+    """The hidden states of a model's output, or None.
 
     Args:
-        states: (B, T, d) each, the input of the first layer and every layer's output
-        features: (B, T, d)
-        selection: ``output_hidden_states``: whether all states are wanted, or the index or indices
-            of some states; all others are None
+        states: (B, T, d) each, the input of the first layer and the output of every layer
+        features: (B, T, d), which replace the last state
+        selection: the value of ``output_hidden_states``: True for all states, False for none, or
+            the index or indices of some states; the other states are then None
     """
     if not selection:
         return None
@@ -171,18 +189,18 @@ def selected_states(states: list[Tensor], features: Tensor, selection: Any) -> A
     return tuple(state if index in wanted else None for index, state in enumerate(states))
 
 
-def registered_backend(name: str) -> Backend:
-    """An attention function that is registered with transformers, as a backend.
+def find_registered_backend(name: str) -> Backend:
+    """A backend that calls an attention function that is registered with transformers.
 
-    The function gets `attention_bias`, one tensor for positions, segments and masks, as its mask,
-    so it can't omit a part. Schemes whose terms are not an additive mask don't use it.
+    The mask of the function is `attention_bias`, one tensor for positions, segments and masks.
+    Schemes with terms that are not an additive mask do not use the function.
     """
     return Backend(partial(call_registered, name), serves=KINDS - UNFUSED)
 
 
 def call_registered(name: str, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
-    """`Backend.compute` by the attention function of this name."""
-    call = call.at_temperature()
+    """Compute an attention call with the registered attention function of this name."""
+    call = call.fold_temperature()
     bias = attention_bias(call)
     # the mask is complete: a function must not add a causal one
     module = SimpleNamespace(is_causal=False, training=call.dropout > 0)

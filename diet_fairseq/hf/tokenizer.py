@@ -1,7 +1,7 @@
-"""Tokenizer of fairseq's dictionaries and a subword model, in Hugging Face's ``tokenizers``.
+"""Tokenizers for transformers, with fairseq's dictionaries and a subword model.
 
-`text.tokenizer` segments the text as a Python step; ``tokenizers`` splits at special tokens,
-keeps offsets, truncates and pads.
+The library ``tokenizers`` splits text at special tokens, keeps offsets, truncates and pads. It
+calls `text.tokenizer`, in Python, to split text into subwords.
 """
 
 import json
@@ -35,7 +35,7 @@ FILES = {
     "numbers_file": GPT2_NUMBERS,
     "target_sentencepiece_file": "target-sentencepiece.model",
 }
-#: kinds of subwords -> the keyword of their file
+#: kind of subwords -> keyword of the subword model's file
 SUBWORDS = {"sentencepiece": "sentencepiece_file", "subword_nmt": "codes_file",
             "gpt2": "merges_file"}  # fmt: skip
 #: the first entries of fairseq's dictionaries, in this order
@@ -43,30 +43,34 @@ SPECIAL = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_t
 
 
 class DietTokenizer(PreTrainedTokenizerFast):
-    """The tokens of fairseq's data, by SentencePiece or subword-nmt.
+    """A tokenizer with fairseq's dictionaries, and subwords of SentencePiece, subword-nmt or GPT-2.
 
-    A translation model reads ``A </s>``, an encoder ``<s> A </s>`` or ``<s> A </s> B </s>``. Ids of
-    ``text_target`` and of decoded text are ids of the target dictionary, all other ids are ids of
-    the source dictionary. Pieces that the dictionary lacks become ``<unk>``. Offsets are
-    SentencePiece's; subword-nmt has none.
+    A translation model reads ``A </s>``; an encoder reads ``<s> A </s>`` or ``<s> A </s> B </s>``.
+    Ids of ``text_target`` and of decoded text are ids of the target dictionary; all other ids are
+    ids of the source dictionary. Pieces that the dictionary lacks become ``<unk>``. Only tokens of
+    SentencePiece have offsets.
 
-    A multilingual model's tokenizer writes the tags of ``src_lang`` and ``tgt_lang``, which may be
-    set. Decoding without special tokens leaves tags out, too.
+    The tokenizer of a multilingual model adds the tags of ``src_lang`` and ``tgt_lang``, which you
+    can set. Decoding with ``skip_special_tokens`` also removes the tags.
 
     Args:
         vocab_file: fairseq's source dictionary
-        target_vocab_file: fairseq's target dictionary (default: the source's)
-        sentencepiece_file: a SentencePiece model, for raw text; or
-        codes_file: subword-nmt's merges, for words between spaces; or
+        target_vocab_file: fairseq's target dictionary (default: the source dictionary)
+        sentencepiece_file: a SentencePiece model, for raw text
+        codes_file: codes of subword-nmt, for words between spaces
         merges_file: ``vocab.bpe`` of fairseq's ``--bpe gpt2``, for raw text
-        numbers_file: its ``encoder.json`` (default: the file beside it)
-        target_sentencepiece_file: the target's SentencePiece model (default: the source's)
+        numbers_file: ``encoder.json`` of ``--bpe gpt2`` (default: the file beside ``merges_file``)
+        target_sentencepiece_file: the target's SentencePiece model (default: the source's model)
         begins: whether sentences begin with ``<s>``
         segments: whether the model reads ``token_type_ids``
-        moses: whether sacremoses splits words before subword-nmt, and joins them afterwards
-        do_lower_case: whether the model was trained on lower-cased text only
-        source_lang, target_lang: languages for sacremoses and for the tags
-        directions: a multilingual model's directions, as in ``model.json``
+        moses: whether sacremoses splits words before subword-nmt, and joins them when decoding
+        do_lower_case: whether text is lower-cased
+        source_lang: source language, for sacremoses and for the tags
+        target_lang: target language, for sacremoses and for the tags
+        directions: directions of a multilingual model, as in ``model.json``
+
+    Raises:
+        UserError: no subword model is given, or a file or language is not valid
     """
 
     vocab_files_names = FILES
@@ -148,18 +152,18 @@ class DietTokenizer(PreTrainedTokenizerFast):
                 kind, Path(subwords), language or "en", self.moses, self.do_lower_case,
                 known.all_tags if known else (),
             )  # fmt: skip
-            vocabulary = vocabulary_in(path)
+            vocabulary = read_dictionary(path)
             backend: Any = Backend(WordLevel(vocabulary, unk_token=UNKNOWN))
             backend.pre_tokenizer = PreTokenizer.custom(Segmentation(text, vocabulary))
             before = ("<s>",) if self.begins else before
-            backend.post_processor = frame(before, after, vocabulary)
+            backend.post_processor = build_frame(before, after, vocabulary)
             self.backends.append(backend)
-        self.target_text = text  # of the second side
+        self.target_text = text  # the tokenizer of the target, because the target is last
         self._tokenizer = self.backends[0]
 
     @property
     def is_fast(self) -> bool:
-        """Whether there are offsets."""
+        """Whether tokens have offsets."""
         return self.files["sentencepiece_file"] is not None
 
     def _encode_plus(self, *args: Any, **kwargs: Any) -> Any:
@@ -172,7 +176,7 @@ class DietTokenizer(PreTrainedTokenizerFast):
         return backend._encode_plus(*args, **kwargs)
 
     def __getstate__(self) -> dict[str, Any]:
-        # A step in Python can't be pickled, so `__setstate__` builds it again.
+        # The backends call Python and can't be pickled, so `__setstate__` builds them again.
         added_tokens = [token for _, token in sorted(self.added_tokens_decoder.items())]
         state = {"backends": None, "_tokenizer": None, "target_text": None}
         return {**self.__dict__, **state, "added_tokens": added_tokens}
@@ -197,7 +201,7 @@ class DietTokenizer(PreTrainedTokenizerFast):
 
     @property
     def src_lang(self) -> str | None:
-        """The source language. You can set any source language of the model."""
+        """The source language, which can be set to any source language of the model."""
         return self.source_lang
 
     @src_lang.setter
@@ -206,7 +210,7 @@ class DietTokenizer(PreTrainedTokenizerFast):
 
     @property
     def tgt_lang(self) -> str | None:
-        """The target language. You can set any target language of the model."""
+        """The target language, which can be set to any target language of the model."""
         return self.target_lang
 
     @tgt_lang.setter
@@ -220,7 +224,7 @@ class DietTokenizer(PreTrainedTokenizerFast):
         self.__setstate__(state)
 
     def get_lang_id(self, language: str) -> int:
-        """The id of a language's tag in the target dictionary: ``forced_bos_token_id``.
+        """The id of a language's tag in the target dictionary, such as ``forced_bos_token_id``.
 
         Raises:
             UserError: the language has no tag
@@ -244,7 +248,7 @@ class DietTokenizer(PreTrainedTokenizerFast):
         self._tokenizer = self.backends[1]
 
     def convert_ids_to_tokens(self, ids: Any, skip_special_tokens: bool = False) -> Any:
-        """Tokens of the target dictionary; ids beyond it, as of the source's, are ``<unk>``."""
+        """Tokens of the target dictionary; ids that it does not have become ``<unk>``."""
         self._switch_to_target_mode()
         tokens: Any = super().convert_ids_to_tokens(ids, skip_special_tokens)
         self._switch_to_input_mode()
@@ -287,7 +291,7 @@ class DietTokenizer(PreTrainedTokenizerFast):
         legacy_format: bool | None = None,
         filename_prefix: str | None = None,
     ) -> tuple[str, ...]:
-        # There is no tokenizer.json with new tokens, as it can't hold a step in Python.
+        # New tokens are in the configuration: tokenizer.json can't describe a step in Python.
         config_file, *_ = map(Path, file_names)
         config = json.loads(config_file.read_text(encoding="utf-8"))
         added_tokens = self.added_tokens_decoder.items()
@@ -307,7 +311,9 @@ def gpt2_tokenizer(vocabulary: dict[str, int], subwords: Gpt2, **options: Any) -
     """transformers' own tokenizer of RoBERTa, with the ids of fairseq's dictionary.
 
     Args:
-        vocabulary: symbol -> id of a dictionary of GPT-2's numbers, with ``<mask>``
+        vocabulary: symbol -> id, of a dictionary of GPT-2's numbers and ``<mask>``
+        subwords: the pieces and their numbers
+        options: further arguments of `RobertaTokenizer`
 
     Raises:
         UserError: the dictionary lacks a number
@@ -329,10 +335,10 @@ def gpt2_tokenizer(vocabulary: dict[str, int], subwords: Gpt2, **options: Any) -
 
 
 class Segmentation:
-    """A `Tokenizer` as a step of ``tokenizers``, which looks the pieces up in a vocabulary, too.
+    """A pre-tokenizer of ``tokenizers`` that calls a `Tokenizer` and looks up the ids of pieces.
 
-    The step leaves the text as it is, so that each token has the offsets of its piece, however
-    normalization changes the piece's length.
+    The text is not normalized before, so that each token has the offsets of its piece in the
+    original text, although normalization can change the length of a piece.
     """
 
     def __init__(self, text: Tokenizer, vocabulary: dict[str, int]) -> None:
@@ -343,7 +349,10 @@ class Segmentation:
         text.tokenize(self.tokenize)
 
     def tokenize(self, text: str) -> list[Token]:
-        """The tokens of a text, with offsets in bytes of UTF-8; subword-nmt gives no offsets."""
+        """The tokens of a text, with offsets in bytes of UTF-8.
+
+        Without SentencePiece, every token has the offsets of the whole text.
+        """
         is_sentencepiece = isinstance(self.text.subwords, SentencePiece)
         if is_sentencepiece:
             pieces = self.locate_pieces(text)
@@ -357,7 +366,7 @@ class Segmentation:
         ]
 
     def locate_pieces(self, text: str) -> list[tuple[str, int, int]]:
-        """SentencePiece's pieces with begin and end of their characters in the text."""
+        """SentencePiece's pieces, each with the begin and end of its characters in the text."""
         plain = text
         places: Sequence[int] = range(len(plain))
         if self.text.lower:
@@ -370,7 +379,7 @@ class Segmentation:
         for piece, (begin, end) in zip(result["pieces"], result["offsets"], strict=True):
             if not piece.strip():  # a space of some kind, as in `SentencePiece.encode`
                 continue
-            if plain.startswith("  ", begin):  # of several spaces the last
+            if plain.startswith("  ", begin):  # the piece begins at the last of several spaces
                 begin = max(begin, end - len(piece))
             piece = UNKNOWN if piece in FAIRSEQ_MARKS | self.text.tags else piece
             begin = min(begin, len(places) - 1)
@@ -379,7 +388,11 @@ class Segmentation:
 
 
 def check_languages(known: Directions, source: str | None, target: str | None) -> None:
-    """Refuse languages that a multilingual model lacks; any two of its languages are allowed."""
+    """Refuse languages that a multilingual model lacks; any two of its languages are allowed.
+
+    Raises:
+        UserError: the model lacks a language
+    """
     languages = {*known.tags, *(language for pair in known.pairs for language in pair)}
     for name, language in (("src_lang", source), ("tgt_lang", target)):
         if language not in languages:
@@ -389,11 +402,16 @@ def check_languages(known: Directions, source: str | None, target: str | None) -
             )
 
 
-def frame(before: Sequence[str], after: Sequence[str], vocabulary: dict[str, int]) -> Any:
-    """The step of ``tokenizers`` that puts tokens around a text, and after a second text.
+def build_frame(before: Sequence[str], after: Sequence[str], vocabulary: dict[str, int]) -> Any:
+    """The post-processor that adds tokens before and after a text, and after a second text.
+
+    Args:
+        before: tokens before the first text
+        after: tokens after each text
+        vocabulary: token -> id
 
     Raises:
-        UserError: the vocabulary lacks one
+        UserError: the vocabulary lacks a token
     """
     if missing := [token for token in (*before, *after) if token not in vocabulary]:
         raise UserError(f"the dictionary lacks the tag {one_line(missing[0])}: export again")
@@ -406,11 +424,12 @@ def frame(before: Sequence[str], after: Sequence[str], vocabulary: dict[str, int
     return TemplateProcessing(single=single, pair=f"{single} $B:1 after:1", special_tokens=special)
 
 
-def vocabulary_in(path: str) -> dict[str, int]:
-    """Symbol -> id of a fairseq dictionary.
+def read_dictionary(path: str) -> dict[str, int]:
+    """The symbols of a fairseq dictionary and their ids.
 
-    An entry with ``#fairseq:overwrite`` may repeat a symbol, which then means the last of its ids,
-    or the first if it is `SPECIAL`. The other id has a name of its own: new tokens follow all ids.
+    An entry with ``#fairseq:overwrite`` may repeat a symbol. The symbol then has the last of its
+    ids, or the first if it is one of `SPECIAL`. The other id gets another name, so that no id is
+    without a name.
     """
     with open_text(path, advice="give the dict.txt that fairseq-preprocess wrote") as file:
         entries = [line.rstrip().removesuffix(" #fairseq:overwrite") for line in file]

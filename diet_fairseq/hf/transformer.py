@@ -18,7 +18,7 @@ from ..transformer import Decoder
 from .cache import TransformersCache
 from .configuration import CACHE, DietTransformerConfig
 from .encoders import DietEncoder
-from .stack import DietPreTrainedModel, DietStack, selected_states
+from .stack import DietPreTrainedModel, DietStack, select_states
 
 # Notation: B sentences, S source tokens, T target tokens, d model dimension, V words.
 
@@ -26,7 +26,7 @@ SOURCE, TARGET = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
 
 
 class DietDecoder(DietStack, Decoder):
-    """A decoder."""
+    """The decoder of an encoder-decoder model."""
 
     def __init__(self, config: DietTransformerConfig) -> None:
         super().__init__(config, "decoder", config.vocab_size)
@@ -49,14 +49,14 @@ class DietDecoder(DietStack, Decoder):
         """Decode tokens or their embeddings.
 
         Args:
-            input_ids: (B, T), the tokens after the past
-            attention_mask: (B, past + T), 0 at padding (default: the past has no padding)
-            encoder_hidden_states: (B, S, d)
-            encoder_attention_mask: (B, S) (default: no padding)
-            cache: keys and values of the past
-            inputs_embeds: (B, T, d), instead of the tokens
-            use_cache: whether to return the cache, which is created if none is given
-            past_key_values: the cache, as transformers before 5.24 calls it
+            input_ids: (B, T), the tokens after those in the cache
+            attention_mask: (B, past + T), 0 at padding (default: only new tokens can be padding)
+            encoder_hidden_states: (B, S, d), the output of the encoder
+            encoder_attention_mask: (B, S), 0 at padding (default: no padding)
+            cache: keys and values of earlier tokens
+            inputs_embeds: (B, T, d), used instead of the embeddings of ``input_ids``
+            use_cache: whether to return the cache; without ``cache``, a new cache is created
+            past_key_values: the name of ``cache`` in transformers before 5.24
             kwargs: ``output_hidden_states``, ``output_attentions``, ``return_dict``
         """
         need_states, need_weights = self.requests(kwargs)
@@ -92,14 +92,14 @@ class DietDecoder(DietStack, Decoder):
         return BaseModelOutputWithPastAndCrossAttentions(
             out.features,
             cache if use_cache else None,
-            hidden_states=selected_states(out.states, out.features, need_states),
+            hidden_states=select_states(out.states, out.features, need_states),
             attentions=tuple(out.weights.values()) if need_weights else None,
             cross_attentions=tuple(out.cross_weights.values()) if need_weights else None,
         )
 
 
 class DietTransformerPreTrainedModel(DietPreTrainedModel):
-    """Base class of encoder-decoder models."""
+    """The base class of encoder-decoder models."""
 
     config: DietTransformerConfig
     config_class = DietTransformerConfig
@@ -107,10 +107,13 @@ class DietTransformerPreTrainedModel(DietPreTrainedModel):
     def resize_token_embeddings(
         self, new_num_tokens: int | None = None, *args: Any, **kwargs: Any
     ) -> nn.Embedding:
-        """transformers' method, for models whose source, target and output share one matrix.
+        """Resize the embeddings of a model whose source, target and output share one matrix.
 
-        transformers would resize only the source's embeddings, and save a folder that it can't
-        load.
+        For other models transformers would resize only the embeddings of the source, and save a
+        folder that it can't load.
+
+        Raises:
+            UserError: the model has several matrices of embeddings
         """
         config = self.config
         is_shared = config.share_all_embeddings and config.share_decoder_input_output_embed
@@ -156,7 +159,16 @@ class DietTransformerModel(DietTransformerPreTrainedModel):
         past_key_values: EncoderDecoderCache | None = None,
         **kwargs: Any,
     ) -> Seq2SeqModelOutput:
-        """``input_ids`` (B, S) and ``decoder_input_ids`` (B, T), which begin with ``</s>``."""
+        """Compute the decoder's features.
+
+        The arguments of the encoder are as in `DietEncoder.forward`, and the arguments of the
+        decoder are as in `DietDecoder.forward`.
+
+        Args:
+            input_ids: (B, S), the source
+            decoder_input_ids: (B, T), the target shifted right, which begins with ``</s>``
+            encoder_outputs: the result of the encoder, which is then not computed again
+        """
         if attention_mask is None and (input_ids is not None or inputs_embeds is not None):
             attention_mask = (~self.encoder.padding_mask(None, input_ids, inputs_embeds)).long()
         if encoder_outputs is None:
@@ -189,7 +201,7 @@ class DietTransformerModel(DietTransformerPreTrainedModel):
 
 
 class DietForConditionalGeneration(DietTransformerPreTrainedModel, GenerationMixin):
-    """A translation model."""
+    """An encoder-decoder model with an output projection, for translation with `generate`."""
 
     def __init__(self, config: DietTransformerConfig) -> None:
         super().__init__(config)
@@ -217,7 +229,14 @@ class DietForConditionalGeneration(DietTransformerPreTrainedModel, GenerationMix
         past_key_values: EncoderDecoderCache | None = None,
         **kwargs: Any,
     ) -> Seq2SeqLMOutput:
-        """``labels`` (B, T): the target, which ends with ``</s>``; -100 at padding."""
+        """Compute logits and, with ``labels``, the loss.
+
+        The other arguments are as in `DietTransformerModel.forward`.
+
+        Args:
+            labels: (B, T) int64, the target, which ends with ``</s>``; -100 at padding. If there is
+                no other input of the decoder, the input is the shifted labels
+        """
         if labels is not None:
             kwargs["use_cache"] = False
             if decoder_input_ids is None and kwargs.get("decoder_inputs_embeds") is None:
@@ -234,15 +253,16 @@ class DietForConditionalGeneration(DietTransformerPreTrainedModel, GenerationMix
         return Seq2SeqLMOutput(loss=loss, logits=logits, **named)
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
-        """(B, T) -> (B, T): the decoder's input for these labels, which begins with ``</s>``."""
+        """The input of the decoder for labels (B, T): (B, T), shifted right after ``</s>``."""
         shifted = labels.roll(1, dims=1)
         shifted[:, 0] = self.config.decoder_start_token_id or 0
         return shifted.masked_fill(shifted == -100, self.config.pad_token_id or 0)
 
     def generate(self, inputs: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
-        """transformers' method; without a mask, padding follows from the tokens, as in `forward`.
+        """Generate outputs as transformers does; without a mask, padding follows from the tokens.
 
-        transformers drops the tokens before the decoder reads the source's padding.
+        transformers drops the tokens before the decoder needs the padding of the source, so the
+        mask is created here.
         """
         tokens = {"": kwargs.get("input_ids", inputs), "decoder_": kwargs.get("decoder_input_ids")}
         for side, ids in tokens.items():
@@ -253,5 +273,5 @@ class DietForConditionalGeneration(DietTransformerPreTrainedModel, GenerationMix
 
     @staticmethod
     def create_masks_for_generate(attention_mask: Any = None, **_: Any) -> Any:
-        """The unchanged mask, also with a static cache, as our attention creates its own."""
+        """The mask itself, because our attention creates the masks that it needs."""
         return attention_mask

@@ -12,7 +12,7 @@ from fairseq.models import register_model_architecture
 from ..config import PositionConfig, registration_hooks
 from ..errors import UserError
 from ..positions import SCHEMES, PositionScheme
-from ..positions.description import describe, to_text
+from ..positions.description import describe, serialize_description
 from ..version import __version__
 
 logger = logging.getLogger(__name__)
@@ -109,7 +109,7 @@ def validate_options(args: Namespace, unsupported: tuple[str, ...]) -> PositionC
             )
     config = PositionConfig.from_args(args)
     config.write_to(args)
-    args.position_description = to_text(describe(config))
+    args.position_description = serialize_description(describe(config))
     args.no_token_positional_embeddings = config.position_input == "none"
     args.encoder_learned_pos = args.decoder_learned_pos = config.position_input == "learned"
     logger.info("%s|version:%s", config, __version__)

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..attention.context import score_terms, without_none
+from ..attention.context import drop_none, score_terms
 from ..config import PositionConfig
 from ..errors import UserError
 from ..positions import PositionScheme
-from ..positions.description import Description, describe, differences, from_text
+from ..positions.description import Description, describe, list_differences, parse_description
 from ..positions.gain import ScoreParameters
 from ..transformer import PositionalAttention
 from .growing import grow
@@ -128,7 +128,7 @@ def drop_incomparable(
             "the checkpoint has --position-input %s, but this model has %s: input positions are not"
             " loaded", old.get("input"), new["input"],
         )  # fmt: skip
-    reasons = differences(old, new)
+    reasons = list_differences(old, new)
     if not reasons or not any(map(_kind, checkpoint)):
         return checkpoint
     logger.warning(
@@ -154,7 +154,7 @@ def adapt(
     model_state = model.state_dict()
     # the number of terms is the model's own
     parameters = {name: x for name, x in checkpoint.items() if not name.endswith(TERMS)}
-    parameters = with_gains(model, parameters)
+    parameters = add_gains(model, parameters)
     taken = {name: tensor for name, tensor in parameters.items() if name in model_state}
     # another scheme's gain is left out with its parameters
     kinds = {_kind(name) for name in taken if not name.endswith(".gain")}
@@ -162,7 +162,7 @@ def adapt(
     missing = [name for name in model_state if name not in taken and not name.endswith(TERMS)]
     unexpected = [name for name in parameters if name not in taken]
     differing = [_parts(name) for name in missing + unexpected]
-    scales = scales_of(model, checkpoint, description)
+    scales = find_query_scales(model, checkpoint, description)
     partial_schemes = {_kind(name) for name in taken} & {_kind(name) for name in missing} - {None}
     compresses = any(_parts(name) & COMPRESSION for name in taken)
     if (
@@ -194,15 +194,18 @@ def adapt(
     return adapted
 
 
-def scales_of(
+def find_query_scales(
     model: nn.Module, checkpoint: Mapping[str, Tensor], description: Description | None
 ) -> dict[str, float]:
-    """Names of query parameters -> the factor that keeps the scores unchanged.
+    """The factors of the query parameters of a checkpoint that keep the scores unchanged.
 
-    A score is divided by the root of the number of terms that share its scale, in the checkpoint
-    and in the model.
+    A score is divided by the root of the number of terms that share its scale, and this number may
+    differ between the checkpoint and the model.
+
+    Returns:
+        name of a parameter -> factor
     """
-    old = terms_of(checkpoint) if description is None else description["score_terms"]
+    old = infer_score_terms(checkpoint) if description is None else description["score_terms"]
     crosses = any(_kind(name) == "cross" for name in checkpoint)
     scales: dict[str, float] = {}
     modules = dict(model.named_modules())
@@ -212,7 +215,7 @@ def scales_of(
         cross = module.is_cross
         shared = modules.get(f"{name.split('.layers.')[0]}.{'cross_' if cross else ''}positions")
         shared = shared if isinstance(shared, PositionScheme) else None
-        schemes = without_none(getattr(module, "positions", None) or shared)
+        schemes = drop_none(getattr(module, "positions", None) or shared)
         scale = (score_terms(schemes) / (old if crosses or not cross else 1)) ** 0.5
         queries = [f"{name}.q_proj"]
         for place, part in modules.items():
@@ -222,16 +225,16 @@ def scales_of(
     return scales
 
 
-def terms_of(checkpoint: Mapping[str, Tensor]) -> int:
-    """The `PositionScheme.score_terms` of a checkpoint's scheme, inferred from parameter names."""
+def infer_score_terms(checkpoint: Mapping[str, Tensor]) -> int:
+    """Infer `PositionScheme.score_terms` of a checkpoint's scheme from the parameters."""
     for name, tensor in checkpoint.items():
         if name.endswith(TERMS):
-            return round(float(tensor))  # an average of checkpoints, too
+            return round(float(tensor))  # also of an average of checkpoints
     return 2 if any("pos_q_linear" in name for name in checkpoint) else 1  # TUPE has 2
 
 
-def with_gains(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The checkpoint, with gain 1 for schemes whose parameters it has without a gain."""
+def add_gains(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The checkpoint with a gain of 1 for every scheme that has parameters but no gain."""
     gains = {
         f"{name}.gain": torch.ones((), dtype=torch.float64)
         for name, module in model.named_modules()
@@ -259,7 +262,7 @@ def read_description(state: dict[str, Any], ends_in_mask: bool = False) -> Descr
     load = _current_load.get()
     if load is None or not isinstance(load.model, WarmStart):
         return None
-    load.description = description_of(state["cfg"]["model"])
+    load.description = derive_description(state["cfg"]["model"])
     load.ends_in_mask = ends_in_mask
     return load.description
 
@@ -273,7 +276,7 @@ def compare_descriptions(path: str, state: dict[str, Any], ends_in_mask: bool = 
     if description is None or load is None or load.is_warm_start:
         return
     new = describe(PositionConfig.from_args(load.model.args))
-    reasons = differences(description, new, converted=())
+    reasons = list_differences(description, new, converted=())
     if reasons:
         logger.warning(
             "%s was trained with other position options (%s): its parameters fit this model, but"
@@ -282,7 +285,7 @@ def compare_descriptions(path: str, state: dict[str, Any], ends_in_mask: bool = 
         )  # fmt: skip
 
 
-def description_of(options: Any) -> Description | None:
+def derive_description(options: Any) -> Description | None:
     """The description that a checkpoint's model options contain or imply.
 
     None: the options have no position scheme, or an unknown scheme.
@@ -294,6 +297,6 @@ def description_of(options: Any) -> Description | None:
         with torch.device("meta"):  # sizes come from a stranger
             derived = describe(PositionConfig.from_args(Namespace(**given)))
         # an older text may lack names that were added later
-        return derived | (from_text(given.get("position_description")) or {})
+        return derived | (parse_description(given.get("position_description")) or {})
     except (UserError, TypeError, ValueError):
         return None

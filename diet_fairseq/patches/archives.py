@@ -27,7 +27,7 @@ class ModelArchive(tarfile.TarFile):
 
     def getnames(self) -> list[str]:
         """The name of the one folder, in which fairseq looks for the model."""
-        folders = {self._folder_of(member) for member in self.getmembers()}
+        folders = {self._find_folder(member) for member in self.getmembers()}
         if len(folders) != 1:
             raise self._refusal(f"it has {len(folders)} folders at its top level instead of one")
         return list(folders)
@@ -41,7 +41,7 @@ class ModelArchive(tarfile.TarFile):
             kwargs["filter"] = "data"
         super().extractall(path, *args, **kwargs)
 
-    def _folder_of(self, member: tarfile.TarInfo) -> str:
+    def _find_folder(self, member: tarfile.TarInfo) -> str:
         """The first folder of its name; raises a `UserError` if the name may lead elsewhere."""
         name = PurePosixPath(member.name)
         if not (member.isreg() or member.isdir()):

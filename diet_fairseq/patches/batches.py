@@ -71,7 +71,7 @@ def restart_workers(init: Callable, self: Any, *args: Any, **kwargs: Any) -> Non
     "fairseq.tasks.fairseq_task:FairseqTask.get_batch_iterator",
     correctness="a run that is resumed within an epoch sees sentences twice, and others never",
 )
-def batches_of_first_epoch(
+def make_first_epoch_batches(
     get_batch_iterator: Callable, self: Any, dataset: Any, *args: Any, epoch: int = 1, **kwargs: Any
 ) -> Any:
     """Make a resumed run's batches as in epoch 1.

@@ -1,7 +1,7 @@
 """The table of position schemes.
 
-A new scheme is one file here and one line below: the command line's choices, the architectures, the
-error messages and the property tests follow from it.
+A new scheme needs one file in this folder and one line in `SCHEMES`. The choices of the command
+line, the architectures, the error messages and the tests of properties follow from this line.
 """
 
 from .base import AttentionShape, Limit, PositionScheme, check_length

@@ -11,9 +11,9 @@ from .layout import Layout
 from .options import Option
 from .scores import Dense, Factors, Offsets, Rows, Score
 
-#: the methods of a scheme's terms beside `PositionScheme.score`
+#: the methods, besides `PositionScheme.score`, that a scheme overrides to add a term
 METHODS = ("transform", "query_rows", "key_rows", "value_rows", "content_score")
-#: all kinds of terms: the methods, and the types that a score may have
+#: all kinds of terms: the names of the methods, and the types of a score in lower case
 KINDS = frozenset({*METHODS, *(kind.__name__.lower() for kind in (Offsets, Factors, Dense))})
 
 #: attributes of a scheme in version 0.3 -> today; a user's scheme may have the old ones until 0.5
@@ -35,7 +35,11 @@ class Limit:
 
 
 def check_length(layout: Layout, limit: Limit) -> None:
-    """Refuse a layout with more keys than an absolute table has rows (``limit``)."""
+    """Refuse a layout with more keys than a table of absolute positions has rows.
+
+    Raises:
+        UserError: a sentence has more tokens than ``limit``
+    """
     longest = layout.key_positions.size(1)
     if longest <= limit.positions:
         return
@@ -53,8 +57,8 @@ class AttentionShape:
     """The attention that a scheme is built for.
 
     Attributes:
-        heads: H; 1 where all heads share one set of parameters (``--position-sharing head``): the
-            score then broadcasts over heads
+        heads: H; 1 if all heads share one set of parameters (``--position-sharing head``), whose
+            score then broadcasts over the heads
         head_dim: d_h, of q, k and v
         embed_dim: d, of the model
         queries: length limit of the queries (in cross-attention, of the target)
@@ -77,7 +81,12 @@ class AttentionShape:
 
 @dataclass(frozen=True)
 class Projections:
-    """The layer's projections of queries and keys: (R, d) -> (H, R, d_h)."""
+    """The layer's projections of queries and keys, applied to vectors of positions.
+
+    Attributes:
+        query: (R, d) -> (H, R, d_h)
+        key: (R, d) -> (H, R, d_h)
+    """
 
     query: Callable[[Tensor], Tensor]
     key: Callable[[Tensor], Tensor]
@@ -88,33 +97,36 @@ class PositionScheme(nn.Module):
 
     With q (B, H, Tq, d_h), divided by sqrt(score_terms d_h), and k (B, H, Tk, d_h), attention is
 
-        softmax(q' k'^T + score + q_i . rows_ij + k'_j . rows_ij + mask) v  + weights . rows
+        softmax(q' k'^T + score + q_i . rows_ij + k'_j . rows_ij + mask) v
+            + weights . rows
         q', k' = transform(q, k)
 
-    A scheme overrides the methods of its terms; methods that it does not override cost nothing.
-    The overridden methods and `score_type` are its `kinds`, by which attention backends are
-    selected. A subclass drops its parent's score with ``score = PositionScheme.score``.
+    A scheme overrides the methods of its terms; a method that it does not override takes no time.
+    The overridden methods and `score_type` are the scheme's `kinds`, by which an attention backend
+    is selected. A subclass drops the score of its base class with ``score = PositionScheme.score``.
 
-    The constructor takes the value of the option ``position_rank`` as its keyword ``rank``, and
-    raises `UserError` for options that contradict one another; `create` fills in the defaults.
-    Options that a scheme does not list are refused. Tensors that are not learned are buffers with
-    ``persistent=False``, computed from the arguments alone. No parameter may be called ``gain`` or
-    ``terms``, because state dicts use these names for other values.
+    The constructor has a keyword for each option: ``rank`` for the option ``position_rank``. It
+    raises `UserError` for options that contradict one another. `create` adds the defaults of the
+    options that are not set. Options that a scheme does not list are refused.
+
+    Tensors that are not learned are buffers with ``persistent=False``, computed from the arguments
+    of the constructor alone. No parameter may be called ``gain`` or ``terms``, because state dicts
+    use these names for other values.
     """
 
-    #: the scheme's options, with its defaults
+    #: the scheme's options, with the scheme's defaults
     options: ClassVar[tuple[Option, ...]] = ()
     #: defaults of ``--position-sharing``, ``--position-input`` and, in models that have segments,
     #: ``--segment-scheme``
     sharing: ClassVar[str] = "layer"
     input: ClassVar[str] = "none"
     segment_scheme: ClassVar[str] = "input"
-    #: False: positions are only added to the input, and attention is the plain one
+    #: whether the scheme changes attention; False: positions are added to the input only
     in_attention: ClassVar[bool] = True
-    #: True: scores depend on absolute positions, so the length of inputs is limited
+    #: whether scores depend on absolute positions, so that the length of inputs is limited
     absolute: ClassVar[bool] = False
-    #: True: keys and values are compressed along time (`attention.compressed`), and Tk above is the
-    #: number k of compressed keys; for encoders only
+    #: whether keys and values are compressed along time (`attention.compressed`), in encoders only;
+    #: Tk above is then the number k of compressed keys
     compressed: ClassVar[bool] = False
     #: names of parameters with a row for every position -> the axes that count positions, for
     #: `models.lengthening`. Position 0 has row ``first_row``, or 0 without such an attribute
@@ -123,21 +135,21 @@ class PositionScheme(nn.Module):
     offset_axes: ClassVar[dict[str, int]] = {}
     #: keywords of the options on which the meaning of parameters depends; `describe` lists them
     described_options: ClassVar[tuple[str, ...]] = ()
-    #: names of modules whose product is divided by the root of score_terms d_h, like the content
-    #: score
+    #: names of the modules whose output is divided by sqrt(score_terms d_h), like the queries
     scaled_projections: ClassVar[tuple[str, ...]] = ()
     #: the scheme of cross-attention with ``--position-cross-attention``
     cross: ClassVar[type["PositionScheme"] | None] = None
     #: prefixes of the names of parameters that `zero` sets to 0 (default: all parameters)
     zero_init: ClassVar[tuple[str, ...]] = ("",)
-    #: the number of terms that share the scale of the content score; an option may change it. Where
-    #: the names of the parameters don't tell, a buffer ``terms`` does, for `models.warm_start`
+    #: the number of terms that share the scale of the content score; an option may change it. If
+    #: it does not follow from the names of the parameters, a buffer ``terms`` contains it, which
+    #: `models.warm_start` reads
     score_terms: int = 1
     #: the type of `score`: `Offsets`, `Factors` or `Dense`
     score_type: ClassVar[type[Score]] = Dense
-    #: the columns of a score of `Factors`
+    #: the rank r of a score of the type `Factors`
     rank: int = 0
-    #: the kinds of its terms, of `KINDS`; an option may take one away
+    #: the kinds of the scheme's terms, a subset of `KINDS`; an option may remove a kind
     kinds: frozenset[str] = frozenset()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -158,19 +170,20 @@ class PositionScheme(nn.Module):
 
     @classmethod
     def create(cls, shape: AttentionShape, **options: Any) -> "PositionScheme":
-        """The scheme with these options (the constructor's keywords) and defaults of others."""
+        """The scheme with these options (keywords of the constructor), and other defaults."""
         return cls(shape, **cls.with_defaults(options))
 
     @classmethod
     def with_defaults(cls, options: dict[str, Any]) -> dict[str, Any]:
-        """These options (the constructor's keywords) and the defaults of all others."""
+        """These options (keywords of the constructor), and the defaults of all other options."""
         return {option.argument: option.default for option in cls.options} | options
 
     @classmethod
     def describe(cls, **options: Any) -> dict[str, Any]:
-        """The meaning of parameters beyond names and shapes, see `positions.description`.
+        """The meaning of the parameters beyond names and shapes, see `positions.description`.
 
-        Takes the constructor's keywords.
+        Args:
+            options: the keywords of the constructor
         """
         return {
             "first_row": 0,
@@ -180,47 +193,64 @@ class PositionScheme(nn.Module):
         }
 
     def zero(self) -> None:
-        """Set the parameters of `zero_init` to 0: all terms are then zero, but can be trained."""
+        """Set the parameters of `zero_init` to 0, so that all terms are zero but can be trained."""
         for name, parameter in self.named_parameters():
             if name.startswith(self.zero_init):
                 nn.init.zeros_(parameter)
 
     def score(self, layout: Layout) -> Score | None:
-        """The score of positions alone, in float32 even if parameters are in half precision.
+        """The score of positions, of the type `score_type`, or None.
 
-        It is of the type `score_type`.
+        It is in float32, even if the parameters are in half precision.
         """
         return None
 
     def prepare(self, layout: Layout) -> None:
-        """Compute once for all layers what `transform` needs, and store it in ``layout.cache``.
+        """Compute values for `transform` once for all layers, and store them in ``layout.cache``.
 
-        It is not called if every layer has its own scheme.
+        This method is not called if every layer has its own scheme.
         """
 
     def transform(self, q: Tensor, k: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
-        """Queries (B, H, Tq, d_h), scaled, and keys (B, H, Tk, d_h) before their product.
+        """Change queries and keys before their product.
 
-        In decoding, transformed keys are cached: k holds only the new keys (perhaps none), and
-        ``layout`` holds their positions.
+        In incremental decoding transformed keys are cached. ``k`` then contains only the new keys,
+        possibly none, and ``layout`` has the positions of these keys.
+
+        Args:
+            q: (B, H, Tq, d_h), scaled
+            k: (B, H, Tk, d_h)
+            layout: the positions of these queries and keys
+
+        Returns:
+            q and k, in the same shapes
         """
         return q, k
 
     def query_rows(self, layout: Layout, project: Projections) -> Rows | None:
-        """Rows that queries are multiplied by before `transform`, or None."""
+        """Rows that are multiplied by the queries before `transform`, or None."""
         return None
 
     def key_rows(self, layout: Layout, project: Projections) -> Rows | None:
-        """Rows that keys are multiplied by after `transform`, unscaled, without bias, or None."""
+        """Rows that are multiplied by the keys after `transform`, or None.
+
+        They are not scaled, and have no bias.
+        """
         return None
 
     def value_rows(self, layout: Layout) -> Rows | None:
-        """Rows whose sum, weighted with the attention weights, is added to the output, or None."""
+        """Rows whose sum, weighted by the attention weights, is added to the output, or None."""
         return None
 
     def content_score(self, logits: Tensor, q: Tensor, layout: Layout) -> Tensor:
-        """The content score q k^T (B, H, Tq, Tk), changed depending on its values.
+        """Change the content score depending on its values.
 
-        It contains neither scores nor the mask (``layout.mask``) yet.
+        Args:
+            logits: (B, H, Tq, Tk), q k^T without other scores and without the mask
+            q: (B, H, Tq, d_h), scaled
+            layout: the positions of queries and keys, and the mask
+
+        Returns:
+            (B, H, Tq, Tk)
         """
         return logits

@@ -1,4 +1,4 @@
-"""Golovneva et al. (2024): positions count the tokens that the query chooses to count."""
+"""CoPE, Golovneva et al. (2024): positions that depend on the content of query and keys."""
 
 import torch
 from torch import Tensor, nn
@@ -18,18 +18,19 @@ LENGTH = Option(
 class Cope(PositionScheme):
     """q_i (k_j + e[p_ij]) / sqrt(d_h), where p_ij is the sum of the gates g_ij, ..., g_ii.
 
-    Golovneva et al. (2024), section 4: the gate g_ij = sigmoid(q_i k_j / sqrt(d_h)) says how much
-    of a token the query counts; a position is at most L - 1, and e is interpolated between two
-    integers. As in the equation and in the released code e is divided by sqrt(d_h); the listing of
-    appendix B omits the division. A query needs all its gates at once, which only the reference
+    Golovneva et al. (2024), section 4: the gate g_ij = sigmoid(q_i k_j / sqrt(d_h)) is the share
+    with which query i counts token j. A position is at most L - 1, and e is interpolated between
+    two integers. As in the equation and in the released code e is divided by sqrt(d_h); the listing
+    of appendix B omits the division. A query needs all its gates at once, which only the reference
     backend provides.
 
-    The paper has causal attention only, and x-transformers refuses encoders. The form in
-    encoders is ours and unpublished: for a key after the query, gates are summed from the query to
-    the key, g_ii + ... + g_ij, and e has separate embeddings for this direction, like T5's buckets.
+    The paper has causal attention only, and x-transformers refuses encoders. The form in encoders
+    is ours and not published: for a key after the query, gates are summed from the query to the
+    key, g_ii + ... + g_ij, and e has separate embeddings for this direction, like T5's buckets.
 
-    ``embeddings`` is e, (H, L, d_h), or (H, 2 L, d_h) in encoders, with embeddings of later keys
-    last; it is 0 at the start. By default the heads of a layer share it, as in the released code.
+    ``embeddings`` is e, (H, L, d_h), or (H, 2 L, d_h) in encoders, where the embeddings of later
+    keys are last. It is initially 0. By default the heads of a layer share it, as in the released
+    code.
     """
 
     sharing = "head"
@@ -46,14 +47,14 @@ class Cope(PositionScheme):
         if layout.mask is not None:
             gates = gates.masked_fill(layout.mask, 0.0)
         later = layout.slot_offsets > 0  # (Tq, Tk)
-        # from the key to the query: 0 for later keys, that a decoder meets if it reads all at once
+        # sums from the key to the query; 0 for later keys, which a decoder masks
         positions = gates.masked_fill(later, 0.0).flip(-1).cumsum(-1).flip(-1)  # (B, H, Tq, Tk)
         if not self.shape.causal:
             after = gates.masked_fill(layout.slot_offsets < 0, 0.0).cumsum(-1)
             positions = torch.where(later, after, positions)
         positions = positions.clamp(max=self.length - 1)
         below = positions.floor()
-        share = positions - below  # that of the next integer
+        share = positions - below  # weight of the next integer
         first = below.long() if self.shape.causal else below.long() + later * self.length
         scores = (q @ self.embeddings.to(q.dtype).mT).float()  # (B, H, Tq, L or 2 L)
         lower, upper = (scores.gather(-1, rows) for rows in (first, first + share.gt(0)))

@@ -1,7 +1,7 @@
-"""The meaning of a model's position parameters: part of a checkpoint's configuration.
+"""The description of a model's position parameters in the configuration of a checkpoint.
 
 Parameters of two models may have the same names and shapes but different meanings: a table may
-begin with rows that belong to no position, or its positions may be positions of compressed keys. A
+begin with rows that belong to no position, or count compressed keys instead of tokens. Therefore a
 model that loads a checkpoint compares descriptions, not shapes (`models.warm_start`).
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 Description = dict[str, Any]
 
 #: the largest `PositionScheme.score_terms` that a description may have
-MOST_TERMS = 16
+MAX_SCORE_TERMS = 16
 
 
 def describe(config: Any) -> Description:
@@ -26,13 +26,13 @@ def describe(config: Any) -> Description:
     }
 
 
-def to_text(description: Description) -> str:
-    """The description in a checkpoint's configuration."""
+def serialize_description(description: Description) -> str:
+    """The description as text for a checkpoint's configuration, see `parse_description`."""
     return json.dumps(description, sort_keys=True)
 
 
-def from_text(text: Any) -> Description | None:
-    """The description that `to_text` wrote; None if the text is missing or forged."""
+def parse_description(text: Any) -> Description | None:
+    """The description that `serialize_description` wrote; None if the text is missing or forged."""
     try:
         description = json.loads(text)
     except (TypeError, ValueError, RecursionError):
@@ -40,17 +40,20 @@ def from_text(text: Any) -> Description | None:
     if not isinstance(description, dict) or not isinstance(description.get("scheme"), str):
         return None
     terms = description.get("score_terms")
-    return description if type(terms) is int and 1 <= terms <= MOST_TERMS else None
+    return description if type(terms) is int and 1 <= terms <= MAX_SCORE_TERMS else None
 
 
-def differences(
+def list_differences(
     old: Description,
     new: Description,
     converted: tuple[str, ...] = ("input", "cross", "score_terms"),
 ) -> list[str]:
-    """The differences, in words, that make one model's parameters meaningless in the other.
+    """The differences that make the parameters of one model meaningless in the other, in words.
 
-    Differences of the names ``converted`` are omitted, because a warm start converts them.
+    Args:
+        old: the description of the checkpoint
+        new: the description of the model
+        converted: keys whose differences are omitted, because a warm start converts them
     """
     if old["scheme"] != new["scheme"]:
         return [f"scheme {old['scheme']} instead of {new['scheme']}"]

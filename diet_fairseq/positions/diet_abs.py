@@ -1,4 +1,4 @@
-"""DIET-ABS and DIET-ABS-LIN: a freely learned matrix of low rank per head."""
+"""DIET-ABS and DIET-ABS-LIN: a learned matrix of low rank in each head."""
 
 import math
 from typing import ClassVar
@@ -10,7 +10,7 @@ from .base import AttentionShape
 from .gain import GAIN, PEAK, START, ScoreParameters, first_offsets
 from .layout import Layout
 from .options import Option, at_least
-from .scores import Factors, take_rows
+from .scores import Factors, look_up_heads
 
 RANK = Option(
     "position_rank",
@@ -24,10 +24,10 @@ class DietAbs(ScoreParameters):
     """score(i, j) = (P_Q P_K^T)_ij, Chen et al. (2021), eq. 1: unscaled, of rank at most d_p.
 
     ``query`` and ``key``, times the gain, are P_Q and P_K of every head, (H, n, d_p). A blind start
-    draws them from N(0, 0.02): the paper doesn't say, and two zero matrices would never get a
-    gradient. A local start has a shifted diagonal in every head (`shifted_diagonals`), as the
-    trained heads in figures 4 and 7 of the paper. By default d_p is d_h, and `gain_for_rank` gives
-    the gain.
+    draws them from N(0, 0.02): the paper does not state initial values, and two zero matrices would
+    never get a gradient. A local start has a shifted diagonal in every head (`shifted_diagonals`),
+    like the trained heads in figures 4 and 7 of the paper. By default d_p is d_h, and
+    `gain_for_rank` computes the gain.
     """
 
     score_type = Factors
@@ -35,7 +35,7 @@ class DietAbs(ScoreParameters):
     segment_scheme = "per-head"
     options = (RANK, GAIN, START, PEAK)
     position_axes: ClassVar[dict[str, tuple[int, ...]]] = {"query": (1,), "key": (1,)}
-    zero_init = ("key",)  # but not the query: two zero factors would have no gradient
+    zero_init = ("key",)  # not the query, too: two zero factors would have no gradient
     #: the default gain at rank 32, see `gain_for_rank`
     gain_at_32: ClassVar[float] = 10.0
 
@@ -71,13 +71,14 @@ class DietAbs(ScoreParameters):
         )
 
     def _select_rows(self, parameter: Tensor, positions: Tensor, length: int | None) -> Tensor:
+        """The rows of a parameter (H, n, d_p) at positions (B|1, T): (B|1, H, T, d_p)."""
         if length is not None and length <= parameter.size(1):
             return self.amplify(parameter[:, :length]).unsqueeze(0)  # (1, H, T, d_p)
         if positions.size(0) == 1:  # as in decoding, where most rows are not needed
             rows = parameter[:, positions[0].clamp(max=parameter.size(1) - 1)]  # (H, T, d_p)
             return self.amplify(rows).unsqueeze(0)  # (1, H, T, d_p)
         table = self.amplify(parameter).transpose(0, 1).flatten(1)  # (n, H * d_p)
-        return take_rows(table, positions, self.shape.heads)  # (B|1, H, T, d_p)
+        return look_up_heads(table, positions, self.shape.heads)  # (B|1, H, T, d_p)
 
 
 DietAbs.cross = DietAbs
@@ -86,9 +87,9 @@ DietAbs.cross = DietAbs
 class DietAbsLin(DietAbs):
     """DIET-ABS-LIN, Chen et al. (2021), eq. 4: Linformer with score(i, j) = (P_Q P_K^T)_ij.
 
-    ``query`` is P_Q of every head, (H, n, d_p), ``key`` is P_K, (H, k, d_p): j counts compressed
-    keys. The paper writes d for d_p and states neither this rank nor how P is shared; both are as
-    in `DietAbs`. Segments are at the input, as in the paper's tables.
+    ``query`` is P_Q of every head, (H, n, d_p), and ``key`` is P_K, (H, k, d_p), where j counts
+    compressed keys. The paper writes d for d_p, and states neither the value of this rank nor which
+    layers share P; both are as in `DietAbs`. Segments are at the input, as in the paper's tables.
     """
 
     score_type = Factors
@@ -106,11 +107,11 @@ class DietAbsLin(DietAbs):
 
 
 def gain_for_rank(rank: int, at_32: float) -> float:
-    """The gain at which an update moves the score as far as gain ``at_32`` does at rank 32.
+    """The gain with which an update moves the score as far as the gain ``at_32`` at rank 32.
 
-    Adam moves every entry of both factors by up to gain times the learning rate. With a local
-    start entries are sqrt(2 peak / d_p) in size, so the product of d_p columns moves by up to
-    the gain times sqrt(d_p), apart from constants.
+    Adam moves every entry of both factors by up to the gain times the learning rate. With a local
+    start the size of the entries is sqrt(2 peak / d_p), so the product of d_p columns moves by up
+    to the gain times sqrt(d_p), apart from constants.
     """
     return at_32 * math.sqrt(32 / rank)
 
@@ -118,16 +119,18 @@ def gain_for_rank(rank: int, at_32: float) -> float:
 def shifted_diagonals(
     offsets: Tensor, queries: Tensor, keys: Tensor, rank: int, peak: float
 ) -> tuple[Tensor, Tensor]:
-    """Factors whose product is ``peak`` where key - query is a head's offset.
+    """Factors whose product is ``peak`` for keys at a head's offset from the query.
 
-    The product is a sum of r / 2 cosines of the distance from that offset, with frequencies
-    (k + 1/2) 2 pi / r. It is 0 at other distances below r and repeats with period 2 r (-peak at
-    r), which training has to unlearn on longer inputs. r = 1 makes no peak.
+    The product is a sum of r / 2 cosines of the distance from this offset, with frequencies
+    (k + 1/2) 2 pi / r. It is 0 at other distances below r and repeats with the period 2 r (-peak at
+    the distance r), which training has to unlearn on longer inputs. With r = 1 there is no peak.
 
     Args:
         offsets: (H,), the offset of each head
-        queries, keys: (Tq,) and (Tk,), their positions
+        queries: (Tq,), the positions of the queries
+        keys: (Tk,), the positions of the keys
         rank: the largest r allowed
+        peak: the score at the offset
 
     Returns:
         (H, Tq, r) and (H, Tk, r), r even

@@ -1,4 +1,7 @@
-"""Scores of the distance: by a formula (ALiBi, KERPLE, Sandwich), or a network (FIRE, CPB)."""
+"""Schemes whose score is a function of the distance: a formula or a small network.
+
+ALiBi, KERPLE and Sandwich have a formula; FIRE and CPB have a network.
+"""
 
 import math
 
@@ -8,7 +11,7 @@ from torch import Tensor, nn
 from .base import AttentionShape, PositionScheme
 from .layout import Layout
 from .options import Option, at_least
-from .scores import Dense, Offsets, at_least_float32, look_up, product
+from .scores import Dense, Offsets, look_up, product, promote_to_float32
 
 SLOPES = Option(
     "position_slopes",
@@ -24,9 +27,9 @@ KERPLE = Option(
     default="log",
     choices=("log", "power"),
 )
-#: KERPLE's least r2, of the authors' code, and its largest of the power
-LEAST, LARGEST_POWER = 0.01, 2.0
-#: Sandwich's width of sinusoidal positions, by the paper's experiments; not that of the model
+#: the smallest r2 of KERPLE, as in the authors' code, and the largest r2 of the form "power"
+MIN_R2, MAX_POWER = 0.01, 2.0
+#: width of Sandwich's sinusoidal positions, as in the paper's experiments; not the model's width
 WIDTH = 128
 FIRE_WIDTH = Option(
     "position_fire_width",
@@ -35,21 +38,21 @@ FIRE_WIDTH = Option(
     default=32,
     check=at_least(1),
 )
-#: FIRE's initial L, of which it learns a multiple
+#: FIRE's initial L; the parameter ``threshold`` is a multiple of it
 FIRE_THRESHOLD = 512.0
-#: hidden units of Swin Transformer V2's network, and the largest difference that it can make
+#: hidden units of Swin Transformer V2's network, and the range of its scores
 CPB_WIDTH, CPB_RANGE = 512, 16.0
 
 
 class Alibi(PositionScheme):
     """ALiBi, Press et al. (2022), section 3: score(i, j) = -m_h |i - j|, unscaled.
 
-    The paper has causal attention only. In encoders and across the score is the symmetric one that
-    its first author proposes for them (github.com/ofirpress/attention_with_linear_biases/issues/5).
-    `published_slopes` has m. ``slopes`` (H,) are the learned ones, which may take either sign: the
-    paper reports that they did not extrapolate. Fixed slopes are not parameters, so
-    ``--position-sharing`` does not affect them. If the heads of a layer share one learned slope, it
-    starts from the published slope of a single head.
+    The paper has causal attention only. In encoders and in cross-attention the score is symmetric,
+    as its first author proposes (github.com/ofirpress/attention_with_linear_biases/issues/5).
+    `published_slopes` computes m. ``slopes`` (H,) are learned slopes, which can have either sign;
+    the paper reports that they did not extrapolate. Fixed slopes are not parameters, so
+    ``--position-sharing`` does not affect them. If the heads of a layer share one learned slope,
+    its initial value is the published slope of a single head.
     """
 
     score_type = Offsets
@@ -66,7 +69,7 @@ class Alibi(PositionScheme):
             heads = self.shape.embed_dim // self.shape.head_dim
             slopes = published_slopes(heads, distances.device)
         else:
-            slopes = at_least_float32(self.slopes)
+            slopes = promote_to_float32(self.slopes)
         return Offsets(-slopes.unsqueeze(1) * distances)
 
 
@@ -74,10 +77,10 @@ Alibi.cross = Alibi
 
 
 def published_slopes(heads: int, device: torch.device | None = None) -> Tensor:
-    """(H,) float32: the paper's slopes; if H is not a power of 2, the slopes of its code.
+    """(H,) float32: ALiBi's slopes, as in the paper and in its code.
 
-    For H a power of 2 they are 2^(-8/H), 2^(-16/H), ... 2^-8. Otherwise they are the slopes of the
-    next lower power of 2, followed by every other slope of the next higher power.
+    If H is a power of 2, the slopes are 2^(-8/H), 2^(-16/H), ... 2^-8. Otherwise they are the
+    slopes of the next lower power of 2, followed by every other slope of the next higher power.
     """
     power = 1 << (heads.bit_length() - 1)
     exponents = [
@@ -90,16 +93,18 @@ def published_slopes(heads: int, device: torch.device | None = None) -> Tensor:
 class Kerple(PositionScheme):
     """KERPLE, Chi et al. (2022): kernels of the distance, unscaled.
 
-    log: score(i, j) = -r1 log(1 + r2 |i - j|); power: -r1 |i - j|^r2. ``r1`` and ``r2`` (H,) are
-    parameters of every head, which all layers share, and start uniformly below 2 and below 1 (log),
-    or 1 and 2 (power), as in the authors' code (github.com/chijames/KERPLE). The kernels are
-    symmetric; the paper tries them in causal attention only. They have no gain, because they start
-    at the size of trained parameters and are multiplied by the distance.
+    The form "log" is score(i, j) = -r1 log(1 + r2 |i - j|), and the form "power" is -r1 |i - j|^r2.
+    ``r1`` and ``r2`` (H,) are parameters of every head, which all layers share. Their initial
+    values are uniform: r1 below 2 and r2 below 1 (log), or r1 below 1 and r2 below 2 (power), as in
+    the authors' code (github.com/chijames/KERPLE). The kernels are symmetric; the paper uses them
+    in causal attention only. They have no gain, because the initial values have the size of
+    trained parameters and are multiplied by the distance.
 
-    The theory asks for r1 > 0, r2 > 0 and, in the power, r2 <= 2. The authors' code sets parameters
-    outside 0.01 to 2 back to that bound before each use. Here the forward pass uses the bound in
-    place of such a parameter, which gets the bound's gradient (`clamp_parameter`), so no forward
-    pass writes to a parameter. r1 may be 0, so that a warm start begins without the term.
+    The theory requires r1 > 0, r2 > 0 and, for "power", r2 <= 2. The authors' code sets parameters
+    outside 0.01 to 2 to the nearest bound before each use. Here the forward pass uses the bound
+    instead of such a parameter, and the parameter gets the gradient of the bound
+    (`clamp_parameter`), so that no forward pass writes to a parameter. r1 can be 0, so that a warm
+    start begins without the term.
     """
 
     score_type = Offsets
@@ -117,24 +122,24 @@ class Kerple(PositionScheme):
         distances = layout.offset_line.abs()  # (number of offsets,)
         r1 = clamp_parameter(self.r1, 0.0).unsqueeze(1)  # (H, 1)
         if self.kerple == "log":
-            r2 = clamp_parameter(self.r2, LEAST).unsqueeze(1)  # (H, 1)
+            r2 = clamp_parameter(self.r2, MIN_R2).unsqueeze(1)  # (H, 1)
             return Offsets(-r1 * torch.log1p(r2 * distances))
-        r2 = clamp_parameter(self.r2, LEAST, LARGEST_POWER).unsqueeze(1)  # (H, 1)
+        r2 = clamp_parameter(self.r2, MIN_R2, MAX_POWER).unsqueeze(1)  # (H, 1)
         return Offsets(-r1 * distances.to(r2.dtype).pow(r2))
 
 
 def clamp_parameter(parameter: Tensor, least: float, largest: float | None = None) -> Tensor:
     """The parameter clamped, in float32 or wider, with the gradient of the clamped value."""
-    value = at_least_float32(parameter)
+    value = promote_to_float32(parameter)
     return value + (value.clamp(least, largest) - value).detach()
 
 
 class Sandwich(PositionScheme):
     """Sandwich, Chi et al. (2023): (p_i . p_j - w / 2) / (8 h / H) of head h = 1 ... H.
 
-    p are Vaswani et al.'s sinusoidal positions of width w = 128, so that the product is the sum of
-    cos((i - j) 10000^(-2k/w)) over k = 0 ... w/2 - 1, and w/2 its largest value. It is symmetric,
-    and unscaled; the paper has causal attention only. It has no parameters.
+    p are Vaswani et al.'s sinusoidal positions of width w = 128. The product is the sum of
+    cos((i - j) 10000^(-2k/w)) over k = 0 ... w/2 - 1, whose largest value is w/2. The score is
+    symmetric and unscaled, and has no parameters. The paper has causal attention only.
     """
 
     score_type = Offsets
@@ -149,17 +154,17 @@ class Sandwich(PositionScheme):
 
 
 class DistanceNetwork(PositionScheme):
-    """A network of one hidden layer of rectified linear units: (...) distances -> (..., H).
+    """A network of distances with one hidden layer of rectified linear units.
 
-    Its parameters are not in an `nn.Linear`, because RoBERTa would initialize that again. Its
-    output has no bias, because softmax is invariant to it.
+    Its parameters are not in an `nn.Linear`, because RoBERTa would initialize an `nn.Linear` again.
+    The output has no bias, because softmax is invariant to a bias.
 
     Attributes:
         hidden: (2, width), the weights and the biases of the hidden units
         output: (H, width)
     """
 
-    zero_init = ("output",)  # but not the hidden units: then nothing would have a gradient
+    zero_init = ("output",)  # not the hidden units, too: then nothing would have a gradient
 
     def __init__(self, shape: AttentionShape, width: int) -> None:
         super().__init__(shape)
@@ -167,7 +172,8 @@ class DistanceNetwork(PositionScheme):
         self.output = nn.Parameter(torch.empty(shape.heads, width))
 
     def score_distances(self, distances: Tensor) -> Tensor:
-        weights, biases = at_least_float32(self.hidden)
+        """Distances (...) -> scores (..., H), float32."""
+        weights, biases = promote_to_float32(self.hidden)
         units = torch.relu(distances.unsqueeze(-1) * weights + biases)  # (..., width)
         return product(units, self.output)  # (..., H)
 
@@ -175,14 +181,15 @@ class DistanceNetwork(PositionScheme):
 class Fire(DistanceNetwork):
     """FIRE, Li et al. (2023): score(i, j) = f(psi(i - j) / psi(max(L, i))), unscaled.
 
-    psi(x) = log(c x + 1), f is a network of one hidden layer of ``--position-fire-width`` units; as
-    in the paper's listing, positions count from 0, c starts at 0.1, L is 512 times ``threshold``,
-    absolute values keep both positive, and the network starts as PyTorch's `nn.Linear`. Every layer
-    has its own; with ``--position-sharing layer`` it is the paper's FIRE-S.
+    psi(x) = log(c x + 1), and f is a network with one hidden layer of ``--position-fire-width``
+    units. As in the paper's listing, positions count from 0, c is initially 0.1, L is 512 times
+    ``threshold``, absolute values keep c and L positive, and the network has the initial values of
+    PyTorch's `nn.Linear`. Every layer has its own network; ``--position-sharing layer`` gives the
+    paper's FIRE-S.
 
-    The paper has causal attention only. In encoders psi takes the sign of i - j, with the same
-    normalizer, as FAT5's (github.com/catie-aq/flashT5, src/utils/positional_encoding.py). From
-    position L on a score depends on more than the offset; nothing limits the length.
+    The paper has causal attention only. In encoders psi has the sign of i - j and the same
+    normalizer, as in FAT5 (github.com/catie-aq/flashT5, src/utils/positional_encoding.py). From
+    position L on a score depends on more than the offset. There is no length limit.
     """
 
     sharing = "none"
@@ -199,19 +206,24 @@ class Fire(DistanceNetwork):
         query, key = layout.query_positions, layout.key_positions
         pairs_in_batch = query.numel() * key.size(1)
         if query.size(0) == 1 or pairs_in_batch <= layout.query_bound * layout.key_bound:
-            return Dense(self._of_positions(query, key).permute(0, 3, 1, 2))
-        # positions differ between sentences: the network reads every pair of them once
+            return Dense(self._score_positions(query, key).permute(0, 3, 1, 2))
+        # positions differ between sentences: compute every pair of positions once
         device = query.device
         rows, columns = (
             torch.arange(end, device=device) for end in (layout.query_bound, layout.key_bound)
         )
-        pairs = self._of_positions(rows.unsqueeze(0), columns.unsqueeze(0))  # (1, rows, columns, H)
+        pairs = self._score_positions(
+            rows.unsqueeze(0), columns.unsqueeze(0)
+        )  # (1, rows, columns, H)
         index = query.unsqueeze(2) * len(columns) + key.unsqueeze(1)  # (B, Tq, Tk)
         return Dense(look_up(index, pairs.flatten(0, 2)).permute(0, 3, 1, 2))
 
-    def _of_positions(self, query: Tensor, key: Tensor) -> Tensor:
-        """(B|1, Tq) and (B|1, Tk) -> (B|1, Tq, Tk, H)."""
-        c, threshold = at_least_float32(self.c), FIRE_THRESHOLD * at_least_float32(self.threshold)
+    def _score_positions(self, query: Tensor, key: Tensor) -> Tensor:
+        """Scores of queries at positions (B|1, Tq) and keys at (B|1, Tk): (B|1, Tq, Tk, H)."""
+        c, threshold = (
+            promote_to_float32(self.c),
+            FIRE_THRESHOLD * promote_to_float32(self.threshold),
+        )
         offsets = query.unsqueeze(2) - key.unsqueeze(1)  # (B|1, Tq, Tk)
         longest = torch.maximum(query.to(c.dtype), threshold.abs()).unsqueeze(2)  # (B|1, Tq, 1)
         distances = offsets.sign() * torch.log1p((c * offsets).abs())
@@ -221,13 +233,13 @@ class Fire(DistanceNetwork):
 class Cpb(DistanceNetwork):
     """Swin Transformer V2's continuous position bias, Liu et al. (2022), section 3.3, unscaled.
 
-    score(i, j) = 16 sigmoid(f(s)) - 8, and s = sign(j - i) log_8(1 + |j - i|) is the log-spaced
-    offset, in one dimension; Swin V2's offset is i - j, the mirror of ours. f is a network of one
-    hidden layer of 512 units. The sigmoid and the factor 16 are from the released code, not from
-    the paper. Subtracting 8 makes the score of a zero network 0; softmax is invariant to it. s is
-    the offset that the released code computes in a window of 9. Weights start from N(0, 0.02),
-    biases at 0, and every layer has a network of its own. The content score stays the product of
-    queries and keys, not Swin V2's cosine.
+    score(i, j) = 16 sigmoid(f(s)) - 8, where s = sign(j - i) log_8(1 + |j - i|) is the log-spaced
+    offset in one dimension (the offset of Swin V2 is i - j), and f is a network with one hidden
+    layer of 512 units. The sigmoid and the factor 16 are from the released code, not from the
+    paper. Subtracting 8 makes the score of a zero network 0; softmax is invariant to a constant. s
+    is the offset that the released code computes in a window of 9. Weights are drawn from
+    N(0, 0.02), biases are initially 0, and every layer has its own network. The content score is
+    the product of queries and keys, not the cosine of Swin V2.
     """
 
     score_type = Offsets

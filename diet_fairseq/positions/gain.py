@@ -9,7 +9,7 @@ from torch import Tensor
 from ..errors import check_positive
 from .base import AttentionShape, PositionScheme
 from .options import Option
-from .scores import at_least_float32
+from .scores import promote_to_float32
 
 GAIN = Option(
     "position_gain",
@@ -34,21 +34,22 @@ PEAK = Option(
     default=3.0,
     check=check_positive,
 )
-#: The initial score at a head's offset in encoders, which read more tokens than translation models:
-#: a peak of 3 gives the offset 13% of the attention among 128 tokens, a peak of 6 gives it 73%.
+#: `PEAK` with a higher default in encoders, whose inputs are longer than those of translation
+#: models. Among 128 tokens a peak of 3 gives the head's offset 13% of the attention, and a peak of
+#: 6 gives it 73%
 ENCODER_PEAK = replace(PEAK, encoder_default=6.0)
-#: the largest distance of a head's first offset; further heads begin again at 0
-FURTHEST = 4
+#: the largest distance in `first_offsets`; further heads begin again at 0
+MAX_FIRST_OFFSET = 4
 
 
 class ScoreParameters(PositionScheme):
-    """A scheme whose parameters are multiplied by a gain to give the score, or each factor of it.
+    """A scheme whose score, or each factor of it, is its parameters multiplied by a gain.
 
-    Adam moves a parameter by at most about the learning rate in an update. A scalar that is added
-    to a score unchanged therefore needs hundreds of updates to reach the 1 to 2 of a trained head,
-    while an equal step of TUPE's U is multiplied by a row of norm sqrt(d). Therefore the parameters
-    are multiplied by ``gain``, with any optimizer (docs/results.md has measurements). The initial
-    score doesn't depend on it.
+    Adam moves a parameter by at most about the learning rate in an update. Without a gain, a scalar
+    that is added to a score therefore needs hundreds of updates to reach the values of 1 to 2 of a
+    trained head, while an equal step of TUPE's U is multiplied by a row of norm sqrt(d). For this
+    reason the parameters are multiplied by ``gain``, with any optimizer (docs/results.md has
+    measurements). The initial score does not depend on the gain.
 
     The gain belongs to the parameters and is saved with them in the state dict. A state dict
     without it, such as all checkpoints of version 0.1 and of TUPE's released code, has gain 1.
@@ -60,7 +61,7 @@ class ScoreParameters(PositionScheme):
 
     def amplify(self, parameter: Tensor) -> Tensor:
         """The parameter times the gain, in float32 or wider."""
-        return at_least_float32(parameter) * self.gain
+        return promote_to_float32(parameter) * self.gain
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
@@ -75,17 +76,26 @@ class ScoreParameters(PositionScheme):
 
 
 def first_offsets(shape: AttentionShape) -> Tensor:
-    """(H,): the offset j - i that each head looks at initially: 0, -1, 1, -2, 2, ...
+    """(H,) int64: the offset j - i to which each head attends initially: 0, -1, 1, -2, 2, ...
 
-    In causal attention: 0, -1, -2, ... After `FURTHEST` the offsets begin again at 0. Where all
-    heads of a layer share one score, each layer has one of these offsets.
+    In causal attention the offsets are 0, -1, -2, ... After the distance `MAX_FIRST_OFFSET` they
+    begin again at 0. If all heads of a layer share one score, each layer has one of these offsets.
     """
     signs = (-1,) if shape.causal else (-1, 1)
-    offsets = [0, *(sign * d for d in range(1, FURTHEST + 1) for sign in signs)]
+    offsets = [0, *(sign * d for d in range(1, MAX_FIRST_OFFSET + 1) for sign in signs)]
     first = shape.layer if shape.heads == 1 else 0
     return torch.tensor([offsets[(first + head) % len(offsets)] for head in range(shape.heads)])
 
 
 def local_scores(offsets: Tensor, shape: AttentionShape, peak: float) -> Tensor:
-    """(..., H): scores at offsets (...), with a peak per head that falls to 1/e with each token."""
+    """Initial scores with a peak in each head, which falls to 1/e with each token.
+
+    Args:
+        offsets: (...), the offsets j - i
+        shape: the attention, see `first_offsets`
+        peak: the score at a head's offset
+
+    Returns:
+        (..., H)
+    """
     return peak * torch.exp(-(offsets.unsqueeze(-1) - first_offsets(shape)).abs())

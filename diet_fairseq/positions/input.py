@@ -1,16 +1,16 @@
-"""Positions at the input only: the baselines that leave attention unchanged."""
+"""Schemes without positions in attention: the baselines with positions at the input, or none."""
 
 from .base import PositionScheme
 
 
 class InputPositions(PositionScheme):
-    """Positions that are added to the input, or none at all; attention is the plain one."""
+    """A scheme that does not change attention; positions are at the input, or there are none."""
 
     in_attention = False
 
 
 class NoPositions(InputPositions):
-    """No positions at all: the control. Only a causal decoder sees order, through its mask."""
+    """No positions, as a control: only the causal mask of a decoder depends on the order."""
 
 
 class Sinusoidal(InputPositions):

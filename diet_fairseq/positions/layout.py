@@ -1,4 +1,4 @@
-"""The positions of the queries and keys of one attention call. Imports torch only."""
+"""The positions of the queries and keys of one attention call."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,10 +11,12 @@ from ..errors import UserError
 
 
 def token_positions(padding_mask: Tensor | None, length: int, device: torch.device) -> Tensor:
-    """0-based token positions. Padding is not counted; its positions may exceed a table.
+    """0-based token positions. Padding is not counted; positions of padding may exceed a table.
 
     Args:
-        padding_mask: (B, T) bool, True at padding, or None if no token comes after padding.
+        padding_mask: (B, T) bool, True at padding; None: there is no padding before a token
+        length: T
+        device: device of the result
 
     Returns:
         (B, T) int64, or (1, T) if the mask is None
@@ -43,7 +45,7 @@ def padding_flags(padding_mask: Tensor) -> tuple[bool, bool, bool]:
 
 
 def reads_flags(mask: Tensor) -> bool:
-    """Whether reading a flag of the mask is free: except on a CPU it is a transfer."""
+    """Whether a flag of the mask can be read without a transfer from another device."""
     return mask.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
@@ -87,10 +89,16 @@ class Layout:
         queries: int | None = None,
         segments: Tensor | None = None,
     ) -> "Layout":
-        """The layout of a (B, T) bool padding mask, with the last ``queries`` tokens as queries.
+        """The layout of self-attention in a padded batch.
+
+        Args:
+            padding_mask: (B, T) bool, True at padding
+            causal: whether queries see no later keys
+            queries: the number of queries, which are the last tokens; None: all tokens
+            segments: (B, T) int64, the segment of each token; None: all tokens are in segment 0
 
         Raises:
-            UserError: the pass is being recorded, see `refuse_recording`
+            UserError: the forward pass is being recorded, see `refuse_recording`
         """
         refuse_recording()
         length = padding_mask.size(1)
@@ -113,9 +121,12 @@ class Layout:
         source_padding_mask: Tensor,
         source_positions: tuple[Tensor, int] | None = None,
     ) -> "Layout":
-        """Queries have positions in the target, keys in the source (its (B, S) padding mask).
+        """The layout of cross-attention from a target to a source.
 
-        ``source_positions``: the arguments of `with_positions` for the source; None: 0, 1, ...
+        Args:
+            target: the layout of the target's self-attention
+            source_padding_mask: (B, S) bool, True at padding
+            source_positions: the arguments of `with_positions` for the source; None: 0, 1, ...
         """
         source = Layout.of_self_attention(source_padding_mask)
         if source_positions is not None:
@@ -131,15 +142,18 @@ class Layout:
 
     @staticmethod
     def without_padding(length: int, device: torch.device) -> "Layout":
-        """The layout of self-attention in sentences of this length."""
+        """The layout of self-attention in sentences of ``length`` tokens, all of them real."""
         positions = token_positions(None, length, device)
         return Layout(positions, positions, length=length)
 
     @staticmethod
     def for_mask(target: "Layout", source: int, padding_mask: Tensor | None) -> "Layout":
-        """Queries of a target and ``source`` keys without positions: a layout for the mask.
+        """The layout of cross-attention without positions, whose only purpose is the mask.
 
-        ``padding_mask``: (B, S) of the source; None: no padding.
+        Args:
+            target: the layout of the target's self-attention
+            source: the number S of source tokens
+            padding_mask: (B, S) bool, True at padding; None: no padding
         """
         slots = token_positions(None, source, target.key_positions.device)
         if padding_mask is not None and reads_flags(padding_mask) and not padding_mask.any():
@@ -147,7 +161,12 @@ class Layout:
         return Layout(target.query_positions, slots, padding_mask, is_toeplitz=False)
 
     def with_positions(self, positions: Tensor, bound: int) -> "Layout":
-        """A layout of these tokens, all of them queries, at positions (B, T) below ``bound``."""
+        """This layout of T queries and T keys at other positions.
+
+        Args:
+            positions: (B, T) int64
+            bound: exclusive upper bound of the positions
+        """
         indices = self.key_indices.expand_as(positions)
         return replace(
             self,
@@ -161,11 +180,11 @@ class Layout:
 
     @cached_property
     def cache(self) -> dict[Any, Any]:
-        """Cache of results that depend only on positions, shared by the layers."""
+        """The cache of results that depend only on positions; all layers share it."""
         return {}
 
     def last_keys(self, keys: int) -> "Layout":
-        """The layout of the queries and the last ``keys`` keys; all layers get the same object."""
+        """The layout of the queries and the last ``keys`` keys, created once for all layers."""
         if keys == self.key_positions.size(1):
             return self
         if keys not in self.cache:
@@ -211,32 +230,42 @@ class Layout:
 
     @property
     def offset_range(self) -> tuple[int, int]:
-        """The first and the last offset j - i that may occur."""
+        """The smallest and the largest offset j - i that can occur."""
         if self.bounds is None:  # the queries are the last of the keys
             return 1 - self.key_positions.size(1), self.query_positions.size(1) - 1
         return 1 - self.bounds[0], self.bounds[1] - 1
 
     @property
     def seen_range(self) -> tuple[int, int]:
-        """The first and the last offset of a key that a query may see."""
+        """The smallest and the largest offset j - i of a key that its query can see."""
         first, last = self.offset_range
         return first, min(last, 0) if self.causal else last
 
     @cached_property
     def offset_line(self) -> Tensor:
-        """(number of offsets,) int64: all of `offset_range`; Tq + Tk - 1 if `is_toeplitz`."""
+        """(number of offsets,) int64: the offsets of `offset_range`, ascending.
+
+        If `is_toeplitz`, their number is Tq + Tk - 1.
+        """
         first, last = self.offset_range
         return torch.arange(first, last + 1, device=self.key_positions.device)
 
     @cached_property
     def offsets(self) -> Tensor:
-        """(B|1, Tq, Tk) int64: the offset j - i of key and query, in real tokens."""
-        if self.is_toeplitz:  # all sentences have the same
+        """(B|1, Tq, Tk) int64: the position of the key minus the position of the query."""
+        if self.is_toeplitz:  # all sentences have the same offsets
             return toeplitz(self.offset_line, self.query_positions.size(1)).unsqueeze(0)
         return self.key_positions.unsqueeze(1) - self.query_positions.unsqueeze(2)
 
     def expand_offsets(self, line: Tensor) -> Tensor:
-        """(H, number of offsets), a value for each of `offset_line` -> (B|1, H, Tq, Tk)."""
+        """A value for each offset -> a value for each pair of a query and a key.
+
+        Args:
+            line: (H, number of offsets), the values of `offset_line`
+
+        Returns:
+            (B|1, H, Tq, Tk)
+        """
         if self.is_toeplitz:
             return toeplitz(line, self.query_positions.size(1)).unsqueeze(0)
         columns = self.offsets - self.offset_range[0]  # (B|1, Tq, Tk)
@@ -244,7 +273,10 @@ class Layout:
 
     @cached_property
     def slot_offsets(self) -> Tensor:
-        """(Tq, Tk) int64, in self-attention: the slot of the key minus the slot of the query."""
+        """(Tq, Tk) int64, in self-attention: the index of the key minus the index of the query.
+
+        The indices count all slots of the batch, including padding.
+        """
         queries, keys = self.query_positions.size(1), self.key_positions.size(1)
         device = self.key_positions.device
         return toeplitz(torch.arange(1 - keys, queries, device=device), queries)
@@ -261,8 +293,8 @@ class Layout:
         if not self.causal or (mask is None and self.query_positions.size(1) == 1):
             return mask
         future = (self.slot_offsets > 0)[None, None]  # (1, 1, Tq, Tk)
-        # With left padding, padding queries would see no key, and softmax would give NaN.
-        # So they see themselves, one at a time as all at once; their output is not used.
+        # With left padding, queries at padding would see no key, and softmax would give NaN.
+        # Therefore they see themselves, also in decoding; their output is not used.
         return future if mask is None else (future | mask) & (self.slot_offsets != 0)
 
     #: names in version 0.3
@@ -275,14 +307,17 @@ class Layout:
 def hidden_keys(padding_mask: Tensor) -> Tensor:
     """(B, T) bool, True at padding, but False in a sentence that consists of padding only.
 
-    A softmax over no key is NaN and makes every gradient NaN, even if the loss omits that
-    sentence.
+    A softmax over no key is NaN, and makes every gradient NaN, even if the loss omits the sentence.
     """
     return padding_mask & ~padding_mask.all(dim=1, keepdim=True)
 
 
 def refuse_recording() -> None:
-    """Refuse tracing and export: the graph would fit the padding of one batch only."""
+    """Refuse tracing and export, because the graph would be valid for the padding of one batch.
+
+    Raises:
+        UserError: the forward pass is traced or exported
+    """
     exporting = getattr(torch.compiler, "is_exporting", bool)  # since PyTorch 2.7
     if torch.jit.is_tracing() or exporting():
         raise UserError(
@@ -293,14 +328,15 @@ def refuse_recording() -> None:
 
 
 def toeplitz(line: Tensor, rows: int) -> Tensor:
-    """The matrix whose entry (i, j) depends on j - i only.
+    """The matrix whose entry (i, j) depends only on j - i.
 
     Args:
-        line: (..., rows + columns - 1), ascending: a value for each offset that occurs; the last
-            row has the position of the last column
+        line: (..., rows + columns - 1): the value of each offset, ascending; the last row has the
+            same position as the last column
+        rows: the number of rows
 
     Returns:
-        (..., rows, columns). Its gradient is summed along diagonals, not scattered.
+        (..., rows, columns), a view whose gradient is summed along diagonals
     """
     return line.unfold(-1, line.size(-1) - rows + 1, 1).flip(-2)
 

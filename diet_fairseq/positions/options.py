@@ -19,10 +19,10 @@ class Option:
         name: name in a checkpoint's arguments, such as ``position_clip``
         type: int, float, str, or bool; the flag of a bool has no value
         help: text of ``--help``
-        default: default of the scheme; None: the scheme computes it
+        default: default of the scheme; None: the scheme computes the default
+        choices: the allowed values; None: any value of the type
+        check: raises `UserError` for values of the type that are not allowed; None: no check
         encoder_default: default of encoder architectures; None: ``default``
-        choices: the values allowed; None: any value of the type
-        check: refuses values that have the type and are not allowed
     """
 
     name: str
@@ -44,7 +44,11 @@ class Option:
         return self.name.removeprefix("position_")
 
     def validate(self, value: Any) -> None:
-        """Refuse a value that is not allowed, by a `UserError`."""
+        """Refuse a value that is not allowed.
+
+        Raises:
+            UserError: the value is not one of ``choices``, or ``check`` refuses it
+        """
         if self.choices is not None and value not in self.choices:
             raise UserError(f"{self.flag} must be one of {', '.join(self.choices)}, but is {value}")
         if self.check is not None:

@@ -1,4 +1,4 @@
-"""One score per offset and head: T5's buckets and DIET-REL's plain offsets."""
+"""Schemes with one score per offset and head: T5's buckets and DIET-REL's offsets."""
 
 import math
 from typing import Any, ClassVar
@@ -36,12 +36,14 @@ MAX_DISTANCE = Option(
 
 
 class OffsetScores(ScoreParameters):
-    """score(i, j) = scalars[row(j - i)], one column per head.
+    """score(i, j) = scalars[row(j - i)], with one column per head.
 
-    Offsets beyond the outermost offset share its row, so there is no length limit.
+    Offsets beyond c have the row of the offset c, so there is no length limit.
 
     Args:
-        row_of_offset: (2 c + 1,), the row of each offset from -c to c
+        shape: the attention
+        row_of_offset: (2 c + 1,) int64, the row of each offset from -c to c
+        gain: see `ScoreParameters`
     """
 
     score_type = Offsets
@@ -65,10 +67,9 @@ class OffsetScores(ScoreParameters):
 
 
 class OffsetScalars(OffsetScores):
-    """Offsets whose scalars are parameters: ``weight`` (rows, H), times the gain.
+    """Scores of offsets that are parameters: ``weight`` (rows, H), times the gain.
 
-    A blind start draws the score from N(0, std). A local start has a peak in every head that falls
-    to 1/e with each token.
+    A blind start draws the score from N(0, std). A local start has the scores of `local_scores`.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class OffsetScalars(OffsetScores):
             self.weight.data.copy_(local_scores(self._nearest(rows), shape, peak / gain))
 
     def _nearest(self, rows: int) -> Tensor:
-        """(rows,): for each row the offset nearest to 0; inf: no offset has the row."""
+        """(rows,): the offset nearest to 0 of each row; inf if no offset has the row."""
         outermost = self.outermost
         offsets = torch.arange(-outermost, outermost + 1.0, dtype=torch.float64)
         nothing = torch.full((rows,), math.inf, dtype=torch.float64)
@@ -104,13 +105,13 @@ class OffsetScalars(OffsetScores):
 
 
 class OffsetProducts(OffsetScores):
-    """Offsets whose scalars are products, (r F^Q)(r F^K)^T: Ke et al. (2021), appendix D.
+    """Scores of offsets that are products, (r F^Q)(r F^K)^T: Ke et al. (2021), appendix D.
 
-    ``vectors`` (rows, d), times the gain, holds the r of each row, ``query`` and ``key`` are F^Q
-    and F^K of all heads; all start from N(0, 0.02), and the product is not scaled.
+    ``vectors`` (rows, d), times the gain, contains r for each row. ``query`` and ``key`` are F^Q
+    and F^K of all heads. All are drawn from N(0, 0.02), and the product is not scaled.
     """
 
-    zero_init = ("key.",)  # but no other: their product would have no gradient
+    zero_init = ("key.",)  # one factor only: a product of two zeros would have no gradient
 
     def __init__(
         self, shape: AttentionShape, row_of_offset: Tensor, rows: int, gain: float
@@ -133,9 +134,9 @@ class OffsetProducts(OffsetScores):
 class DietRel(OffsetScalars):
     """DIET-REL, Chen et al. (2021), eq. 3: a scalar R_{i-j} for every offset, unscaled.
 
-    ``weight`` is (2 c + 1, H); row r holds the scalar of j - i = r - c. By default c = n - 1, so
-    the table of a model of n positions has the paper's 2n - 1 rows, and no offset within n
-    positions is clipped. A blind start is zero.
+    ``weight`` is (2 c + 1, H); row r is the scalar of j - i = r - c. By default c = n - 1, so that
+    a model of n positions has the paper's 2n - 1 rows, and no offset is clipped. A blind start is
+    zero.
     """
 
     sharing = "none"
@@ -162,8 +163,8 @@ class DietRel(OffsetScalars):
 class T5(OffsetScalars):
     """Raffel et al. (2020): a scalar per bucket of offsets, with T5's buckets, unscaled.
 
-    ``weight`` is (buckets, H); a blind start is N(0, d^-1/2) as in Hugging Face's port. The decoder
-    has buckets for the past only. The content score is divided by sqrt(d_h), as in DIET and TUPE.
+    ``weight`` is (buckets, H); a blind start is N(0, d^-1/2), as in transformers. A decoder has
+    buckets for earlier keys only. The content score is divided by sqrt(d_h), as in DIET and TUPE.
     """
 
     options = (BUCKETS, MAX_DISTANCE, GAIN.with_default(30.0), START, ENCODER_PEAK)
@@ -172,13 +173,20 @@ class T5(OffsetScalars):
     def __init__(
         self, shape: AttentionShape, *, buckets: int, max_distance: int, **scalars: Any
     ) -> None:
-        rows = bucket_of_offset(shape.causal, buckets, max_distance)
+        rows = t5_buckets(shape.causal, buckets, max_distance)
         super().__init__(shape, rows, buckets, **scalars, std=shape.embed_dim**-0.5)
         self.buckets, self.max_distance = buckets, max_distance
 
 
-def bucket_of_offset(causal: bool, buckets: int, max_distance: int) -> Tensor:
-    """(2 max_distance + 1,): T5's bucket of each offset from -max_distance to max_distance."""
+def t5_buckets(causal: bool, buckets: int, max_distance: int) -> Tensor:
+    """T5's bucket of each offset from -max_distance to max_distance.
+
+    Returns:
+        (2 max_distance + 1,) int64
+
+    Raises:
+        UserError: the number of buckets or the distance does not fit
+    """
     if buckets % 4:
         raise UserError(f"--position-buckets must be a multiple of 4, but is {buckets}")
     if max_distance <= buckets // 2:
@@ -187,14 +195,17 @@ def bucket_of_offset(causal: bool, buckets: int, max_distance: int) -> Tensor:
             f"({buckets // 2}), but is {max_distance}"
         )
     offsets = range(-max_distance, max_distance + 1)
-    return torch.tensor([bucket(offset, causal, buckets, max_distance) for offset in offsets])
+    return torch.tensor(
+        [find_t5_bucket(offset, causal, buckets, max_distance) for offset in offsets]
+    )
 
 
-def bucket(offset: int, causal: bool, buckets: int, max_distance: int) -> int:
-    """T5's bucket of the offset j - i: one per small distance, logarithmic for larger ones.
+def find_t5_bucket(offset: int, causal: bool, buckets: int, max_distance: int) -> int:
+    """T5's bucket of the offset j - i.
 
-    Keys after the query have the upper half of the buckets or, in causal attention, share bucket 0
-    with the query itself.
+    Each small distance has its own bucket, and buckets of larger distances grow logarithmically.
+    Keys after the query have the upper half of the buckets; in causal attention they have bucket
+    0, like the query itself.
     """
     first, distance = 0, max(-offset, 0)
     if not causal:

@@ -1,4 +1,4 @@
-"""Rotary positions: queries and keys are rotated by angles that grow with their positions."""
+"""RoPE and xPos: queries and keys are rotated by angles that grow with their positions."""
 
 import math
 from typing import Any, ClassVar
@@ -16,6 +16,7 @@ CosSin = tuple[Tensor, Tensor]
 
 
 def check_share(flag: str, value: float) -> None:
+    """Refuse a share outside 0 < share <= 1, with a `UserError`."""
     if not 0 < value <= 1:
         raise UserError(f"{flag} must be above 0 and at most 1, but is {value}")
 
@@ -58,20 +59,21 @@ TRAINED = Option(
 
 
 class Rope(PositionScheme):
-    """RoPE, Su et al. (2021), eq. 14 to 16: q_i and k_j are rotated; their product knows j - i.
+    """RoPE, Su et al. (2021), eq. 14 to 16: the product of rotated q_i and k_j depends on j - i.
 
-    Pair m of a head turns by the angle position * base^(-2m / d_h). It has dimensions m and
-    m + d_h / 2, as in transformers' Llama and RoFormer's successors; the paper pairs 2m and 2m + 1,
-    the same up to the order of the rows of W_Q and W_K. Angles are float32 in any precision.
+    Pair m of a head is rotated by the angle position * base^(-2m / d_h). It consists of the
+    dimensions m and m + d_h / 2, as in transformers' Llama. The paper pairs 2m and 2m + 1, which is
+    the same up to the order of the rows of W_Q and W_K. Angles are float32 in every precision.
 
-    ``rope_share`` p is p-RoPE, Barbero et al. (2025): the floor(p d_h / 2) highest frequencies (at
-    least one) are kept; the others are 0, so that their pairs are not rotated.
+    ``rope_share`` is the p of p-RoPE, Barbero et al. (2025): the floor(p d_h / 2) highest
+    frequencies, but at least one, are used. The other frequencies are 0, so that their pairs are
+    not rotated.
 
     ``rope_scaling`` "linear" divides every frequency by ``rope_factor`` (Chen et al. 2023). "yarn"
     (Peng et al. 2023, sections 3.2 and 3.4) divides the frequencies of pairs that rotate less than
-    32 times in ``rope_trained`` positions, and fully if less than once. It multiplies queries and
-    keys by 0.1 ln(factor) + 1 each, as a temperature of the softmax, also in pairs that p-RoPE does
-    not rotate.
+    once in ``rope_trained`` positions by the factor, and interpolates for pairs that rotate up to
+    32 times. It also multiplies queries and keys by 0.1 ln(factor) + 1 each, as a temperature of
+    the softmax, including the pairs that p-RoPE does not rotate.
     """
 
     options: ClassVar[tuple[Option, ...]] = (BASE, SHARE, SCALING, FACTOR, TRAINED)
@@ -100,7 +102,7 @@ class Rope(PositionScheme):
         if rope_scaling == "linear":
             frequencies = [frequency / self.factor for frequency in frequencies]
         if rope_scaling == "yarn" and rope_trained is not None:
-            frequencies = yarn(frequencies, rope_base, self.factor, rope_trained)
+            frequencies = scale_yarn_frequencies(frequencies, rope_base, self.factor, rope_trained)
             self.magnitude = 0.1 * math.log(self.factor) + 1
         frequencies[self.pairs :] = [0.0] * (len(frequencies) - self.pairs)
         # numbers, not a buffer, which `half()` would round
@@ -124,7 +126,7 @@ class Rope(PositionScheme):
         return turn(q, *of_queries), turn(k, *of_keys)
 
     def _rotations(self, layout: Layout, dtype: torch.dtype) -> tuple[CosSin, CosSin]:
-        """The rotations of queries and of keys; the first layer computes them for all."""
+        """The rotations of queries and of keys, computed once for all layers."""
         key = self.key, dtype
         if key not in layout.cache:
             layout.cache[key] = self._compute_rotations(layout, dtype)
@@ -138,25 +140,28 @@ class Rope(PositionScheme):
         return self._rotation(queries, self.magnitude, dtype), key_rotation
 
     def _rotation(self, positions: Tensor, magnitude: Tensor | float, dtype: torch.dtype) -> CosSin:
-        """The cosines and sines of positions (B|1, T), times the magnitude, in float32 until then.
+        """The cosines and sines of the angles, multiplied by the magnitude.
 
-        ``magnitude``: a number, or (B|1, 1, T, 1, d_h / 2)
+        Args:
+            positions: (B|1, T)
+            magnitude: a number, or (B|1, 1, T, 1, d_h / 2)
+            dtype: of the result, which is computed in float32
         """
-        angles = times_positions(self.frequencies, positions)
+        angles = multiply_positions(self.frequencies, positions)
         cos, sin = angles.cos() * magnitude, angles.sin() * magnitude
         return cos.to(dtype), sin.to(dtype)
 
 
 class Xpos(Rope):
-    """xPos, Sun et al. (2022), algorithm 1: RoPE whose pairs fade with the distance.
+    """xPos, Sun et al. (2022), algorithm 1: RoPE with a product that fades with the distance.
 
     Pair m of query i is multiplied by zeta^(i / 512) and pair m of key j by zeta^(-j / 512), with
-    zeta = (2m / d_h + 0.4) / 1.4, so the product has the factor zeta^((i - j) / 512), which falls
-    with the distance of an earlier key. 0.4 and 512 are the paper's.
+    zeta = (2m / d_h + 0.4) / 1.4. The product then has the factor zeta^((i - j) / 512), which falls
+    with the distance of an earlier key. The values 0.4 and 512 are from the paper.
 
-    The paper's models are causal, and so is the fading: in encoders, keys that follow the query
-    grow by the same law, as in the encoders of the authors' torchscale (x-transformers refuses
-    encoders). In float16 keys overflow before position 4,500.
+    The paper's models are causal. In encoders the product with keys after the query grows with the
+    distance, as in the encoders of the authors' torchscale (x-transformers refuses encoders). In
+    float16 keys overflow before position 4,500.
     """
 
     options = (BASE,)
@@ -167,24 +172,32 @@ class Xpos(Rope):
         self.growth = tuple(math.log((m / half + 0.4) / 1.4) / 512 for m in range(half))
 
     def _compute_rotations(self, layout: Layout, dtype: torch.dtype) -> tuple[CosSin, CosSin]:
-        query_growth = times_positions(self.growth, layout.query_positions)
-        key_growth = times_positions(self.growth, layout.key_positions)
+        query_growth = multiply_positions(self.growth, layout.query_positions)
+        key_growth = multiply_positions(self.growth, layout.key_positions)
         return (
             self._rotation(layout.query_positions, query_growth.exp(), dtype),
             self._rotation(layout.key_positions, (-key_growth).exp(), dtype),
         )
 
 
-def times_positions(rates: tuple[float, ...], positions: Tensor) -> Tensor:
-    """Rates a token (d_h / 2,), in float32, times positions (B|1, T): (B|1, 1, T, 1, d_h / 2)."""
+def multiply_positions(rates: tuple[float, ...], positions: Tensor) -> Tensor:
+    """Multiply rates per token by positions, in float32.
+
+    Args:
+        rates: d_h / 2 numbers, one for each pair
+        positions: (B|1, T)
+
+    Returns:
+        (B|1, 1, T, 1, d_h / 2)
+    """
     numbers = torch.tensor(rates, dtype=torch.float32, device=positions.device)
     return positions[:, None, :, None, None] * numbers
 
 
 class Rotation(torch.autograd.Function):
-    """`rotate`, with a gradient that is rotated back.
+    """`rotate`, whose backward pass rotates the gradient back.
 
-    PyTorch's own backward pass would take twice the time, in as many copies of x.
+    PyTorch's own backward pass would take twice the time and memory.
     """
 
     @staticmethod
@@ -209,8 +222,17 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return out.flatten(-2)
 
 
-def yarn(frequencies: list[float], base: float, factor: float, trained: int) -> list[float]:
-    """YaRN's frequencies of all pairs, as in transformers: the factor divides low ones."""
+def scale_yarn_frequencies(
+    frequencies: list[float], base: float, factor: float, trained: int
+) -> list[float]:
+    """YaRN's frequencies, as in transformers: low frequencies are divided by the factor.
+
+    Args:
+        frequencies: radians per token of each pair
+        base: the base of the frequencies
+        factor: the length of the inputs divided by the length in training
+        trained: the number of positions in training
+    """
     width = 2 * len(frequencies)
 
     def find_pair(turns: int) -> float:
@@ -224,7 +246,11 @@ def yarn(frequencies: list[float], base: float, factor: float, trained: int) -> 
 
 
 def check_scaling(scaling: str, factor: float | None, trained: int | None) -> None:
-    """Refuse a scaling without an option that it needs, and an option without its scaling."""
+    """Refuse a scaling without an option that it needs, and an option without its scaling.
+
+    Raises:
+        UserError: the options contradict one another
+    """
     needs: dict[str, tuple[Option, ...]] = {"linear": (FACTOR,), "yarn": (FACTOR, TRAINED)}
     for option, value in ((FACTOR, factor), (TRAINED, trained)):
         if option in needs.get(scaling, ()) and value is None:

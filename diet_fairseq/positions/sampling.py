@@ -1,4 +1,4 @@
-"""Random positions in training, so that a model sees larger positions than its sentences have."""
+"""Random positions in training, which are larger than the positions 0, 1, ... of a sentence."""
 
 from dataclasses import dataclass
 
@@ -13,14 +13,15 @@ from .layout import Layout
 
 @dataclass(frozen=True)
 class PositionSampling:
-    """Draws the positions of every sentence anew, in every forward pass of training.
+    """Draws new positions for every sentence in every forward pass of training.
 
-    "shifted": the positions of a sentence begin at k, uniform in 0 to L - n. Kiyono et al. (2021,
-    SHAPE) shift tables at the input, up to a separate limit. Here the target has the k of its
-    source, or the largest k that leaves room for it, so that offsets across do not change.
+    "shifted": the positions of a sentence are k, k + 1, ..., where k is uniform in 0 to L - n.
+    Kiyono et al. (2021, SHAPE) shift tables at the input, up to a separate limit. Here the target
+    has the k of its source, or the largest k with which its positions are below L, so that the
+    offsets between source and target do not change.
 
-    "randomised": n of the L positions, sorted, all choices equally likely, as in Ruoss et al.
-    (2023). Source and target are drawn independently; the paper has only one text.
+    "randomised": n of the L positions in ascending order, all choices equally likely, as in Ruoss
+    et al. (2023). Source and target are drawn independently; the paper has only one text.
 
     Attributes:
         kind: "shifted" or "randomised"
@@ -34,9 +35,9 @@ class PositionSampling:
         """The layout of ``batch`` sentences at random positions.
 
         Args:
-            layout: every token is a query
+            layout: the layout of self-attention in which every token is a query
             batch: B
-            source_positions: (B, S), of the sources of these targets
+            source_positions: (B, S), the positions of the sources, if the sentences are targets
 
         Raises:
             UserError: a sentence has more than L tokens

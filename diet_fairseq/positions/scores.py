@@ -1,4 +1,4 @@
-"""The values that schemes give attention: scores of positions, and rows indexed by offset."""
+"""The results of a scheme's methods: scores of positions, and rows that are selected by offset."""
 
 from dataclasses import InitVar, dataclass, replace
 
@@ -16,7 +16,14 @@ class Score:
     """A score that does not depend on the tokens' content; it is added to q k^T unscaled."""
 
     def dense(self, layout: Layout) -> Tensor:
-        """(B|1, H|1, Tq, Tk), float32: the score of every pair in the layout it was made for."""
+        """The score as a matrix.
+
+        Args:
+            layout: the layout for which `PositionScheme.score` computed the score
+
+        Returns:
+            (B|1, H|1, Tq, Tk), float32
+        """
         raise NotImplementedError
 
     def times(self, factor: float) -> "Score":
@@ -26,13 +33,13 @@ class Score:
 
 @dataclass(frozen=True, eq=False)
 class Offsets(Score):
-    """A score that depends only on the offset j - i, which fused kernels read as one vector.
+    """A score that depends only on the offset j - i, which our kernels read from one vector.
 
     Attributes:
         line: (H|1, number of offsets), float32: the score of each offset of `Layout.offset_line`
         layout: ignored; schemes written for version 0.3 pass it
-        reach: the distance from which all scores in a direction are equal; None: scores differ at
-            every distance
+        reach: the distance from which all scores in one direction are equal; None: there is no
+            such distance
     """
 
     line: Tensor
@@ -40,7 +47,7 @@ class Offsets(Score):
     reach: int | None = None
 
     def dense(self, layout: Layout) -> Tensor:
-        """The line, spread over all pairs of a query and a key."""
+        """(B|1, H|1, Tq, Tk): each pair of a query and a key has the score of its offset."""
         return layout.expand_offsets(self.line)
 
     def times(self, factor: float) -> "Offsets":
@@ -50,7 +57,9 @@ class Offsets(Score):
 
 @dataclass(frozen=True, eq=False)
 class Factors(Score):
-    """A score of low rank, whose factors attention can append to q and k instead of building it.
+    """A score of low rank r, query key^T.
+
+    A backend can append the factors to q and k, so that no matrix of scores is built.
 
     Attributes:
         query: (B|1, H|1, Tq, r)
@@ -61,37 +70,42 @@ class Factors(Score):
     key: Tensor
 
     def dense(self, layout: Layout) -> Tensor:
-        """The product of the factors."""
+        """(B|1, H|1, Tq, Tk), float32: the product of the factors."""
         return product(self.query, self.key)
 
     def times(self, factor: float) -> "Factors":
-        """The query's factor multiplied by a number."""
+        """The score with its query factor multiplied by a number."""
         return replace(self, query=self.query * factor)
 
 
 @dataclass(frozen=True, eq=False)
 class Dense(Score):
-    """A whole matrix of scores: (B|1, H|1, Tq, Tk)."""
+    """A score as a matrix.
+
+    Attributes:
+        score: (B|1, H|1, Tq, Tk), float32
+    """
 
     score: Tensor
 
     def dense(self, layout: Layout) -> Tensor:
-        """The score as it is."""
+        """(B|1, H|1, Tq, Tk): the matrix itself."""
         return self.score
 
     def times(self, factor: float) -> "Dense":
-        """The matrix multiplied by a number."""
+        """The score with its matrix multiplied by a number."""
         return Dense(self.score * factor)
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Vectors, one for each pair of a query and a key.
+    """A vector for each pair of a query and a key, selected from R rows.
 
     Attributes:
         rows: (H|1, R, d_h)
-        index: (B|1, 1, Tq, Tk) int64, the row of each pair
-        bias: (H|1, 1, d_h), added to every query, scaled as queries are; None: no bias
+        index: (B|1, 1, Tq, Tk) int64, the number of each pair's row
+        bias: (H|1, 1, d_h), added to every query before the product, with the scale of the
+            queries; None: no bias
     """
 
     rows: Tensor
@@ -100,38 +114,38 @@ class Rows:
 
 
 def product(query: Tensor, key: Tensor) -> Tensor:
-    """query key^T, (..., Tq, r) and (..., Tk, r) -> (..., Tq, Tk), in float32 despite autocast."""
+    """query key^T: (..., Tq, r) and (..., Tk, r) -> (..., Tq, Tk), in float32, also in autocast."""
     with torch.autocast(query.device.type, enabled=False):
         return query.float() @ key.float().mT
 
 
-def at_least_float32(parameter: Tensor) -> Tensor:
-    """The parameter in float32 or wider: its gradient sums more terms than half precision holds."""
+def promote_to_float32(parameter: Tensor) -> Tensor:
+    """The parameter in float32 or wider, because half precision is too narrow for its gradient."""
     return parameter.to(torch.promote_types(parameter.dtype, torch.float32))
 
 
 def apply_in_float32(linear: nn.Module, x: Tensor) -> Tensor:
-    """A linear map (..., d) -> (..., e), in float32 or wider where its weights are a `nn.Linear`'s.
+    """A linear map (..., d) -> (..., e), in float32 or wider if it is exactly an `nn.Linear`.
 
-    Other modules, such as quantized or adapted linear maps, are called unchanged.
+    Other modules, such as quantized linear maps or adapters, are called in their own precision.
     """
     if type(linear) is nn.Linear:
-        weight = at_least_float32(linear.weight)
+        weight = promote_to_float32(linear.weight)
         return F.linear(x.to(weight.dtype), weight)
     weight = next(linear.parameters(), x)
     return linear(x.to(weight.dtype))
 
 
 def look_up(rows: Tensor, table: Tensor) -> Tensor:
-    """`F.embedding`, with a table in half precision cast to float32.
+    """`F.embedding` with the table in float32 or wider: rows (...), table (n, d) -> (..., d).
 
-    The gradient of a row sums over thousands of tokens, which half precision would round away.
+    The gradient of a row is a sum over thousands of tokens, which half precision would round.
     """
-    return F.embedding(rows, at_least_float32(table))
+    return F.embedding(rows, promote_to_float32(table))
 
 
-def take_rows(table: Tensor, positions: Tensor, heads: int) -> Tensor:
-    """Rows of a table, split into heads.
+def look_up_heads(table: Tensor, positions: Tensor, heads: int) -> Tensor:
+    """Look up rows of a table, and split them into heads.
 
     Args:
         table: (n, H * r)

@@ -1,4 +1,4 @@
-"""A score of segments in every head: DIET's E_S, with any position scheme."""
+"""DIET's segment score E_S in every head, which can be combined with any position scheme."""
 
 import torch
 import torch.nn.functional as F
@@ -8,7 +8,7 @@ from ..errors import UserError
 from . import AttentionShape
 from .gain import ScoreParameters
 from .layout import Layout
-from .scores import Dense, product, take_rows
+from .scores import Dense, look_up_heads, product
 
 
 class SegmentScores(ScoreParameters):
@@ -29,14 +29,23 @@ class SegmentScores(ScoreParameters):
             segments = torch.zeros_like(layout.key_positions[:1])
         of_queries = segments[:, -layout.query_positions.size(1) :]  # (B|1, Tq)
         table = self.amplify(self.weight).transpose(0, 1).flatten(1)  # (S, H * S)
-        query = take_rows(table, of_queries, self.shape.heads)  # (B|1, H, Tq, S)
+        query = look_up_heads(table, of_queries, self.shape.heads)  # (B|1, H, Tq, S)
         key = F.one_hot(segments, self.weight.size(-1)).unsqueeze(1)  # (B|1, 1, Tk, S)
-        # not as factors, which would make vectors longer: backends were measured with a matrix
+        # a matrix, because `Factors` would make vectors longer
         return Dense(product(query, key.to(query.dtype)))
 
 
 def check_segments(segments: Tensor, tokens: Tensor, number: int) -> Tensor:
-    """(B, T) segment ids as int64, after a check of their shape and their range."""
+    """(B, T) segment ids as int64, after a check of their shape and their range.
+
+    Args:
+        segments: (B, T) integers
+        tokens: (B, T), the tokens of the batch
+        number: the number of segments of the model
+
+    Raises:
+        UserError: the shape differs from the shape of the tokens, or an id is out of range
+    """
     if segments.shape != tokens.shape:
         raise UserError(
             f"segments must have the shape of tokens, {tuple(tokens.shape)}, but have "

@@ -1,4 +1,4 @@
-"""Shaw et al. (2018): an embedding per clipped offset, added to keys and optionally values."""
+"""Shaw et al. (2018): an embedding for each clipped offset, added to keys and optionally values."""
 
 from typing import ClassVar
 
@@ -23,10 +23,10 @@ VALUES = Option(
 class Shaw(ScoreParameters):
     """q_i . a^K_{clip(j-i)} / sqrt(d_h) is added to the score, Shaw et al. (2018), eq. 3-5.
 
-    ``keys`` and, with ``--position-values``, ``values`` are (H, 2k + 1, d_h); times the gain they
-    are a^K and a^V, Xavier at the start; row r holds offset j - i = r - k. By default k = 16, the
-    gain is 1 and one table serves all heads of a layer, as in tensor2tensor. Unlike DIET's and T5's
-    scalars the term is scaled, like q.
+    ``keys`` and, with ``--position-values``, ``values`` are (H, 2k + 1, d_h). Multiplied by the
+    gain they are a^K and a^V, with Xavier initialization; row r belongs to the offset j - i =
+    r - k. By default k = 16, the gain is 1, and all heads of a layer share one table, as in
+    tensor2tensor. Unlike the scalars of DIET and T5, the term is divided by sqrt(d_h), like q.
     """
 
     sharing = "head"
@@ -52,20 +52,21 @@ class Shaw(ScoreParameters):
         return None if self.values is None else self._rows(self.values, layout)
 
     def _rows(self, table: Tensor, layout: Layout) -> Rows:
-        offsets, index = rows_by_offset(layout, self.clip)
+        offsets, index = index_offsets(layout, self.clip)
         rows = table[:, offsets.start + self.clip : offsets.stop + self.clip]  # (H|1, R, d_h)
         return Rows(self.amplify(rows), index)
 
 
-def rows_by_offset(layout: Layout, clip: int | None = None) -> tuple[range, Tensor]:
-    """The clipped offsets that occur, and for each pair the index of its offset among them.
+def index_offsets(layout: Layout, clip: int | None = None) -> tuple[range, Tensor]:
+    """The clipped offsets of a layout, and for each pair the index of its offset.
 
     Args:
-        layout: of the pairs; later keys, which are masked, count as the last visible key
+        layout: the positions of queries and keys; masked later keys have the offset of the last
+            visible key
         clip: the largest offset; None: no clipping
 
     Returns:
-        the offsets j - i, and (B|1, 1, Tq, Tk) int64
+        the range of offsets j - i, and the indices (B|1, 1, Tq, Tk) int64
     """
     first, last = layout.seen_range
     if clip is not None:

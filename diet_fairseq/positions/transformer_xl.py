@@ -1,4 +1,4 @@
-"""Dai et al. (2019): projected sinusoids of the offset, and two biases per head."""
+"""Transformer-XL, Dai et al. (2019): projected sinusoids of the offset, and two biases per head."""
 
 import torch
 from torch import Tensor, nn
@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from .base import AttentionShape, PositionScheme, Projections
 from .layout import Layout
 from .scores import Rows, apply_in_float32
-from .shaw import rows_by_offset
+from .shaw import index_offsets
 
 
 class TransformerXL(PositionScheme):
@@ -14,12 +14,12 @@ class TransformerXL(PositionScheme):
 
     r_{i-j} (d,) is the sinusoid of the offset, sines before cosines as in the released code. In
     encoders i - j is signed, as in XLNet (Yang et al., 2019), so the two directions differ.
-    ``r_proj.weight`` is W_R, (H d_h, d); ``u`` and ``v`` are (H, 1, d_h); all start from N(0,
-    0.02), as released. Every offset has a sinusoid, so length has no limit.
+    ``r_proj.weight`` is W_R, (H d_h, d); ``u`` and ``v`` are (H, 1, d_h). All are drawn from N(0,
+    0.02), as in the released code. Every offset has a sinusoid, so there is no length limit.
 
-    By default every layer has its own W_R, u and v, as in XLNet; the paper's equation shares
-    only u and v over layers. With ``--position-sharing head`` the heads of a layer share one map,
-    d -> d_h, one u and one v; with ``layer`` all layers share the W_R, u and v of every head.
+    By default every layer has its own W_R, u and v, as in XLNet; in the paper's equation layers
+    share only u and v. With ``--position-sharing head`` the heads of a layer share one W_R (d ->
+    d_h), one u and one v; with ``layer`` all layers share the W_R, u and v of every head.
     """
 
     sharing = "none"
@@ -34,17 +34,17 @@ class TransformerXL(PositionScheme):
             nn.init.normal_(parameter, std=0.02)
 
     def transform(self, q: Tensor, k: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
-        return q + self._scaled(self.u).to(q.dtype), k
+        return q + self._scale(self.u).to(q.dtype), k
 
     def query_rows(self, layout: Layout, project: Projections) -> Rows:
-        offsets, index = rows_by_offset(layout)
+        offsets, index = index_offsets(layout)
         line = torch.arange(offsets.start, offsets.stop, device=index.device)  # of j - i
         r = sinusoids(-line, self.shape.embed_dim)  # (R, d)
-        # float32, because the gradient of W_R sums those of all offsets
+        # float32, because the gradient of W_R is a sum over all offsets
         rows = apply_in_float32(self.r_proj, r).unflatten(-1, (self.shape.heads, -1))
-        return Rows(rows.transpose(0, 1), index, self._scaled(self.v))
+        return Rows(rows.transpose(0, 1), index, self._scale(self.v))
 
-    def _scaled(self, bias: Tensor) -> Tensor:
+    def _scale(self, bias: Tensor) -> Tensor:
         return bias * self.shape.head_dim**-0.5
 
 

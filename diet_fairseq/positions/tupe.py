@@ -1,6 +1,6 @@
-"""TUPE: untied projections of one position table, with [CLS] untied from positions.
+"""TUPE, Ke et al. (2021): separate projections of words and positions, and [CLS] untied from them.
 
-This module also has its baselines: BERT-A^d (Ke et al. 2021, section 4.3) and a free matrix
+The module also contains the baselines of the paper: BERT-A^d (section 4.3) and a free matrix
 (appendix D).
 """
 
@@ -20,9 +20,9 @@ from .relative import (
     OffsetProducts,
     OffsetScalars,
     OffsetScores,
-    bucket_of_offset,
+    t5_buckets,
 )
-from .scores import Dense, Factors, Score, look_up, product, take_rows
+from .scores import Dense, Factors, Score, look_up, look_up_heads, product
 
 UNTIE_CLS = Option(
     "position_untie_cls",
@@ -60,14 +60,15 @@ class TupeA(PositionScheme):
     """TUPE-A, Ke et al. (2021), eq. 10: score(i, j) = reset((p_i U^Q)(p_j U^K)^T / sqrt(2 d_h)).
 
     The content score is divided by sqrt(2 d_h), too. As in the released code, p passes through a
-    LayerNorm, and U^Q and U^K have biases. Parameter names are those of the released code, so that
-    its checkpoints can be read. Without the rescaling of appendix B both scores are divided by
-    sqrt(d_h).
+    LayerNorm, and U^Q and U^K have biases. The parameters have the names of the released code, so
+    that its checkpoints can be loaded. Without the rescaling of appendix B both scores are divided
+    by sqrt(d_h).
 
-    reset: if the query is the first token ([CLS]) the score is theta_1, otherwise if the key is the
-    first token it is theta_2. Each head has its own pair, products of two more rows of the table
-    (appendix B). The table then has n + 1 rows: row 0 is p_theta1, row 1 is p_theta2, and position
-    t has row t + 1. Position 0 can share row 1 with p_theta2, as all its scores are reset.
+    reset: if the query is the first token ([CLS]), the score is theta_1; otherwise, if the key is
+    the first token, the score is theta_2. Each head has its own theta_1 and theta_2, which are
+    products of two more rows of the table (appendix B). The table then has n + 1 rows: row 0 is
+    p_theta1, row 1 is p_theta2, and position t has row t + 1. Position 0 can share row 1 with
+    p_theta2, because all scores of position 0 are reset.
     """
 
     score_type: ClassVar[type[Score]] = Factors
@@ -136,14 +137,17 @@ class TupeA(PositionScheme):
         return untie(query, key, layout, *thetas)
 
     def _project(self, pos: nn.Embedding, positions: Tensor, linear: nn.Linear, end: int) -> Tensor:
-        """(B|1, T) positions, below ``end`` except padding's -> (B|1, H, T, d_h)."""
+        """Project the embeddings of positions (B|1, T) -> (B|1, H, T, d_h).
+
+        Positions are below ``end``, except positions of padding.
+        """
         table = pos.weight[self.first_row :]  # (n, d)
         if positions.size(0) == 1 or positions.size(1) == 1:
             rows = linear(self.pos_ln(F.embedding(positions.clamp(max=len(table) - 1), table)))
             return rows.unflatten(-1, (self.shape.heads, -1)).transpose(1, 2)
         # positions differ between sentences: project every row once, not once per sentence
         projected = linear(self.pos_ln(table[:end]))  # (end, H * d_h)
-        return take_rows(projected, positions, self.shape.heads)
+        return look_up_heads(projected, positions, self.shape.heads)
 
 
 TupeA.cross = TupeA
@@ -152,13 +156,13 @@ TupeA.cross = TupeA
 class TupeR(TupeA):
     """TUPE-R, Ke et al. (2021), eq. 11: TUPE-A plus T5's buckets, which are not scaled.
 
-    ``untie_cls`` "paper" resets the sum of the two to one theta, as eq. 11 states; "official"
-    resets each separately, as the released code does, with the relative part's thetas in rows of
-    ``relative_attention_bias`` that no offset uses: theta_1 in row buckets / 2, which T5's rule
-    never gives, and theta_2 in an additional row at the end. Causal buckets use all rows, so there
-    both are additional rows.
+    ``untie_cls`` "paper" resets the sum of the two terms, as eq. 11 states. "official" resets each
+    term separately, as the released code does. The thetas of the relative term are rows of
+    ``relative_attention_bias`` that no offset uses: theta_1 is row buckets / 2, which T5's rule
+    never gives, and theta_2 is an additional row at the end. Causal buckets use all rows, so both
+    thetas are then additional rows.
 
-    ``relative`` "product" has `OffsetProducts` in place of the buckets' scalars.
+    ``relative`` "product" uses `OffsetProducts` instead of a scalar for each bucket.
     """
 
     score_type = Dense
@@ -188,7 +192,7 @@ class TupeR(TupeA):
         super().__init__(shape, **absolute)
         self.theta_rows = (buckets + 1, buckets) if shape.causal else (buckets // 2, buckets)
         rows = max(self.theta_rows) + 1 if self.untie_cls == "official" else buckets
-        row_of_offset = bucket_of_offset(shape.causal, buckets, max_distance)
+        row_of_offset = t5_buckets(shape.causal, buckets, max_distance)
         self.relative_attention_bias: OffsetScores = (
             OffsetProducts(shape, row_of_offset, rows, gain)
             if relative == "product"
@@ -212,16 +216,17 @@ class TupeR(TupeA):
 class BertAd(TupeA):
     """BERT-A^d, Ke et al. (2021), section 4.3: all four products of words and positions.
 
-    score(i, j) = (x_i W^Q + p_i U^Q)(x_j W^K + p_j U^K)^T / sqrt(4 d_h), with the content score in
-    it: words and positions are projected by matrices of their own, and added. Nothing is reset, and
-    U is shared as in TUPE. p passes through a LayerNorm, and U^Q and U^K have biases (`TupeA`).
+    The logits are (x_i W^Q + p_i U^Q)(x_j W^K + p_j U^K)^T / sqrt(4 d_h), which includes the
+    content score: words and positions have separate projections, whose sums are multiplied. Nothing
+    is reset, and layers share U as in TUPE. As in `TupeA`, p passes through a LayerNorm, and U^Q
+    and U^K have biases.
     """
 
     score = PositionScheme.score  # type: ignore[assignment]
     cross = None
     score_terms = 4
     options = ()
-    zero_init = ("pos_k_linear.", "pos_q_linear.")  # both: each meets words, too
+    zero_init = ("pos_k_linear.", "pos_q_linear.")  # both, because each is multiplied by words
 
     def __init__(self, shape: AttentionShape) -> None:
         super().__init__(shape, untie_cls="no", no_layer_norm=False, no_rescale=False)
@@ -241,11 +246,11 @@ class BertAd(TupeA):
 class TupeFree(ScoreParameters):
     """TUPE-A with a free matrix, Ke et al. (2021), appendix D: score(i, j) = reset(B_ij).
 
-    ``weight``, times the gain, is B of every head, (H, n, n): a scalar for every pair of positions,
-    unscaled, where TUPE-A has the product of projections. ``theta`` (2, H), times the gain, is
-    theta_1 and theta_2. The content score keeps TUPE's scale. The paper states neither start nor
-    reset: a blind start is N(0, 0.02), like all of TUPE's parameters; a local start is the local
-    start of `OffsetScalars`.
+    ``weight``, times the gain, is B of every head, (H, n, n): an unscaled scalar for every pair of
+    positions instead of TUPE-A's product of projections. ``theta`` (2, H), times the gain, is
+    theta_1 and theta_2. The content score has TUPE's scale. The paper states neither the initial
+    values nor the reset: a blind start is N(0, 0.02), like all parameters of TUPE, and a local
+    start has the scores of `local_scores`.
     """
 
     absolute = True
@@ -266,7 +271,7 @@ class TupeFree(ScoreParameters):
             scores = local_scores(offsets, shape, peak / gain)  # (n, n, H)
             self.weight.data.copy_(scores.permute(2, 0, 1))
         self.register_buffer("terms", torch.tensor(float(self.score_terms)))
-        self.untie_cls = untie_cls != "no"  # both ways to reset are one here
+        self.untie_cls = untie_cls != "no"  # with one term, "paper" and "official" are the same
         self.theta = nn.Parameter(torch.zeros(2, shape.heads)) if self.untie_cls else None
 
     @classmethod
@@ -274,13 +279,13 @@ class TupeFree(ScoreParameters):
         return super().describe(**options | {"untie_cls": options["untie_cls"] != "no"})
 
     def score(self, layout: Layout) -> Dense:
-        score = self._of_pairs(layout)  # (B|1, H, Tq, Tk)
+        score = self._score_pairs(layout)  # (B|1, H, Tq, Tk)
         if self.theta is not None:
             score = reset(score, layout, *self.amplify(self.theta))
         return Dense(score)
 
-    def _of_pairs(self, layout: Layout) -> Tensor:
-        end = layout.key_bound  # all positions are below it, as queries are among the keys
+    def _score_pairs(self, layout: Layout) -> Tensor:
+        end = layout.key_bound  # of all positions, because the queries are among the keys
         square = self.amplify(self.weight[:, :end, :end])  # (H, t, t)
         if layout.length == square.size(1):
             return square.unsqueeze(0)
@@ -293,12 +298,29 @@ class TupeFree(ScoreParameters):
 
 
 def is_first_token(numbers: Tensor) -> Tensor:
-    """(B|1, T) -> (B|1, 1, T, 1) bool."""
+    """Whether a token is the first of its sentence.
+
+    Args:
+        numbers: (B|1, T), the number of tokens before each token
+
+    Returns:
+        (B|1, 1, T, 1) bool
+    """
     return numbers.eq(0)[:, None, :, None]
 
 
 def reset(score: Tensor, layout: Layout, theta_1: Tensor, theta_2: Tensor) -> Tensor:
-    """theta_1 (H,) where the query is the first token, else theta_2 (H,) where the key is."""
+    """Replace the scores of the first token: by theta_1 if it is the query, else by theta_2.
+
+    Args:
+        score: (B|1, H, Tq, Tk)
+        layout: the positions of queries and keys
+        theta_1: (H,)
+        theta_2: (H,)
+
+    Returns:
+        (B|1, H, Tq, Tk)
+    """
     key_first = is_first_token(layout.key_indices).mT  # (B|1, 1, 1, Tk)
     score = torch.where(key_first, theta_2[:, None, None], score)
     query_first = is_first_token(layout.query_indices)  # (B|1, 1, Tq, 1)
@@ -308,9 +330,20 @@ def reset(score: Tensor, layout: Layout, theta_1: Tensor, theta_2: Tensor) -> Te
 def untie(
     query: Tensor, key: Tensor, layout: Layout, theta_1: Tensor, theta_2: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Factors (B|1, H, T, r + 2) of the `reset` product of factors (B|1, H, T, r).
+    """Apply `reset` to a product of factors, by adding two columns to each factor.
 
-    The first token's query is 0 except in the last column, and its key except in the last two.
+    The query of the first token is 0 except in the last column, and its key is 0 except in the last
+    two columns.
+
+    Args:
+        query: (B|1, H, Tq, r)
+        key: (B|1, H, Tk, r)
+        layout: the positions of queries and keys
+        theta_1: (H,)
+        theta_2: (H,)
+
+    Returns:
+        (B|1, H, Tq, r + 2) and (B|1, H, Tk, r + 2)
     """
     query_first = is_first_token(layout.query_indices)  # (B|1, 1, Tq, 1)
     key_first = is_first_token(layout.key_indices)  # (B|1, 1, Tk, 1)

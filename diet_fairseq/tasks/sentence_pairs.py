@@ -123,14 +123,14 @@ def pair_up(
     B follows A in a little less than half of the pairs.
     """
 
-    def filled(begin: int, end: int, length: int, at_least: int = 1) -> int:
+    def fill(begin: int, end: int, length: int, at_least: int = 1) -> int:
         """The line, at most ``end``, up to which the lines from ``begin`` have that length."""
         return min(max(bisect_left(starts, starts[begin] + length), begin + at_least), end)
 
     for number, (begin, end) in enumerate(documents.tolist()):
         target = draw.randint(SHORTEST, longest) if draw.random() < short else longest
         while begin < end:
-            stop = filled(begin, end, target, at_least=2)
+            stop = fill(begin, end, target, at_least=2)
             follow = stop - begin > 1 and draw.random() < 0.5
             middle = draw.randrange(begin + 1, stop) if stop - begin > 1 else stop
             b = (middle, stop)
@@ -138,13 +138,13 @@ def pair_up(
                 index = draw.randrange(len(documents) - 1)
                 first, last = documents[index + (index >= number)].tolist()
                 first = draw.randrange(first, last)
-                b = (first, filled(first, last, target - int(starts[middle] - starts[begin])))
+                b = (first, fill(first, last, target - int(starts[middle] - starts[begin])))
             spans = [(int(starts[i]), int(starts[j])) for i, j in ((begin, middle), b)]
-            yield *shortened(spans[0], spans[1], longest, draw), follow
+            yield *shorten(spans[0], spans[1], longest, draw), follow
             begin = stop if follow else middle
 
 
-def shortened(a: Span, b: Span, longest: int, draw: Random) -> tuple[Span, Span]:
+def shorten(a: Span, b: Span, longest: int, draw: Random) -> tuple[Span, Span]:
     """A and B cut to ``longest`` tokens together: first the longer one, then both in turn.
 
     Every token is removed from the front or the back at random.

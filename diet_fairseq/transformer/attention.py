@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from ..attention.attend import KeyValueStore, attend, compute_dtype
 from ..attention.backends import Backend, CallShape, find_backend, select_backend
-from ..attention.compressed import Compression, without_padding
-from ..attention.context import Context, Schemes, prepare, query_scale, scores_of, without_none
+from ..attention.compressed import Compression, zero_padding
+from ..attention.context import Context, Schemes, compute_scores, drop_none, prepare, query_scale
 from ..attention.packing import Packing
 from ..errors import UserError
 from ..positions import PositionScheme, check_length
@@ -17,17 +17,18 @@ from ..positions.base import Projections
 from ..positions.layout import Layout
 from .dropout import Dropout
 
-# Notation: B sentences, H heads, Tq queries, Tk keys, d = H d_h model dimension. Layers have time
-# first, (T, B, d): so the heads of a projection are (B H) matrices without a copy.
+# Notation: B sentences, H heads, Tq queries, Tk keys, d = H d_h model dimension. Layers have the
+# input (T, B, d), because the heads of a projection are then B H matrices without a copy.
 
 
 class PositionalAttention(nn.Module):
-    """Multi-head attention with a position scheme; parameter names are fairseq's.
+    """Multi-head attention with a position scheme; the parameters have fairseq's names.
 
-    With ``compress_k`` it is Linformer's, eq. 7, and DIET's, eq. 4: softmax(q (E X W_K)^T /
-    sqrt(d_h) + position) (F X W_V). As there, keys and values are compressed before they are
-    projected (the paper's figure has it the other way round, which differs by a bias). Padding
-    contributes nothing to compressed keys, and all queries see all of them.
+    With ``compress_k`` it is the linear attention of Linformer, eq. 7, and of DIET-ABS-LIN, eq. 4:
+    softmax(q (E X W_K)^T / sqrt(d_h) + position) (F X W_V). As in these equations, keys and values
+    are compressed before they are projected (a figure in the Linformer paper has the reverse order,
+    which differs by a bias). Padding contributes nothing to compressed keys, and all queries see
+    all compressed keys.
 
     Args:
         embed_dim: d
@@ -35,9 +36,9 @@ class PositionalAttention(nn.Module):
         source_dim: the width of the source of cross-attention; None: self-attention
         dropout: the probability that a weight is dropped in training
         positions: the scheme of this attention; None: no scheme, or the scheme in the `Context`
-        segments: the scores of segments, likewise
+        segments: the segment scores of this attention; None: none, or those in the `Context`
         compress_k: E of this attention; None: no compression, or the one in the `Context`
-        compress_v: F of this attention; None: it is E
+        compress_v: F of this attention; None: F is E
     """
 
     def __init__(
@@ -86,21 +87,22 @@ class PositionalAttention(nn.Module):
 
         Args:
             x: (Tq, B, d), or packed (N, 1, d)
-            context: as `create_context` makes it (default: of self-attention, without padding)
-            source: (S, B, d), in cross-attention; with a filled ``store`` it is not read
-            store: keys and values of earlier tokens, to which these are added; of cross-attention
-                those of the source, for as many rows as x, or once for every B / K rows
+            context: the result of `create_context` (default: self-attention without padding)
+            source: (S, B, d), the source of cross-attention; not used if ``store`` contains it
+            store: in self-attention, the keys and values of earlier tokens, to which those of x are
+                added; in cross-attention, the keys and values of the source, for each row of x or
+                once for every K rows of a sentence
             need_weights: also return the weights
 
         Returns:
-            as x, and the weights before dropout (B, H, Tq, Tk), or None
+            the output in the shape of x, and the weights before dropout (B, H, Tq, Tk) or None
         """
         if context is None:
             context = self.create_context(Layout.without_padding(x.size(0), x.device), x.size(1))
         schemes, packing = self.layer_schemes(), context.packing
         scale = query_scale(schemes or context.shared, self.head_dim)
         q = self._split_heads(self.q_proj(x).mul_(scale), packing)  # (B, H, Tq, d_h)
-        stored = None if store is None or not self.is_cross else store.complete()
+        stored = None if store is None or not self.is_cross else store.get_all()
         if stored is not None:
             k, v = stored  # (B / K, H, S, d_h)
         else:
@@ -144,18 +146,18 @@ class PositionalAttention(nn.Module):
     ) -> Context:
         """The context of one forward pass, for this attention in all layers.
 
-        One backend is selected for all layers, and their shared scores are computed for it, so
-        that recomputed layers use this backend again.
+        The backend is selected once, and the shared scores are computed once for this backend.
+        Layers that are recomputed in the backward pass therefore use the same backend.
 
         Args:
-            layout: of queries and keys
+            layout: the positions of queries and keys, and the mask
             batch: B
             shared: the schemes that layers share
-            backend: ``--attention-backend``, or a backend that is not in its table
+            backend: the value of ``--attention-backend``, or a backend that is not in the table
             compress: the compression that layers share
-            packing: of the layers' tokens
+            packing: the packing of the layers' tokens
             temperature: divisor of the logits
-            dtype: of the layers' input (default: of the weights)
+            dtype: the dtype of the layers' input (default: the dtype of the weights)
 
         Raises:
             UserError: a sentence is longer than a table of absolute positions
@@ -174,28 +176,34 @@ class PositionalAttention(nn.Module):
             self.dropout_module.active_p,
         )
         backend = select_backend(backend, call_shape)
-        scores = scores_of(shared, layout, find_backend(backend).native_score) if shared else None
+        scores = (
+            compute_scores(shared, layout, find_backend(backend).native_score) if shared else None
+        )
         prepare(shared, layout)
         return Context(layout, shared, scores, backend, compress, packing, temperature)
 
     def layer_schemes(self) -> Schemes:
-        """The schemes of this attention alone."""
-        return without_none(self.positions, self.segments)
+        """The schemes that belong to this attention, without schemes that layers share."""
+        return drop_none(self.positions, self.segments)
 
     def projections(self) -> Projections:
-        """The maps of queries and keys, for rows of positions: (R, d) -> (H, R, d_h)."""
+        """The projections of queries and keys, for position vectors: (R, d) -> (H, R, d_h)."""
         return Projections(
             lambda rows: self._split_heads(self.q_proj(rows).unsqueeze(1))[0],
             lambda rows: self._split_heads(self.k_proj(rows).unsqueeze(1))[0],
         )
 
     def _keys_and_values(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor, Context]:
-        """The inputs of the projections, (Tk, B, d) each: x, or what it is compressed to."""
+        """The inputs of the projections of keys and of values, and the context of the result.
+
+        Returns:
+            x twice, or x compressed by E and by F, (k, B, d) each
+        """
         compress: Any = self.compress_k or context.compress
         if compress is None:
             return x, x, context
         layout, packing = context.layout, context.packing
-        tokens = without_padding(x, layout) if packing is None else packing.unpack(x)  # (T, B, d)
+        tokens = zero_padding(x, layout) if packing is None else packing.unpack(x)  # (T, B, d)
         keys = values = compress(tokens, layout)  # (k, B, d)
         if self.compress_v is not None:
             values = self.compress_v(tokens, layout)  # (k, B, d)
@@ -203,7 +211,7 @@ class PositionalAttention(nn.Module):
         return keys, values, compressed
 
     def _split_heads(self, x: Tensor, packing: Packing | None = None) -> Tensor:
-        """(T, B, d), or packed -> (B, H, T, d_h)."""
+        """(T, B, d), or packed (N, 1, d) -> (B, H, T, d_h)."""
         x = x if packing is None else packing.unpack(x)
         heads = x.transpose(0, 1).unflatten(-1, (self.num_heads, self.head_dim))  # (B, T, H, d_h)
         # Inductor's fused attention takes every permutation of heads for this one (PyTorch 2.13).

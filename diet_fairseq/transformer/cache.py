@@ -1,4 +1,4 @@
-"""Decoding state: keys and values that incremental decoding keeps from step to step."""
+"""The state of incremental decoding: keys and values of earlier tokens and of the source."""
 
 import torch
 from torch import Tensor
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 class KeysAndValues:
-    """The keys and values of one attention, (B, H, Tk, d_h) each, or nothing yet."""
+    """The keys and values of one attention, (B, H, Tk, d_h) each; initially empty."""
 
     def __init__(self) -> None:
         self.keys: Tensor | None = None
@@ -15,35 +15,43 @@ class KeysAndValues:
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Add the keys and values of new tokens, (B, H, new, d_h), and return all."""
-        if (earlier := self.complete()) is not None:
+        if (earlier := self.get_all()) is not None:
             keys = torch.cat([earlier[0], keys], dim=2)
             values = torch.cat([earlier[1], values], dim=2)
         self.keys, self.values = keys, values
         return keys, values
 
-    def complete(self) -> tuple[Tensor, Tensor] | None:
+    def get_all(self) -> tuple[Tensor, Tensor] | None:
         """The stored keys and values; None: nothing is stored yet."""
         if self.keys is None or self.values is None:
             return None
         return self.keys, self.values
 
     def select(self, rows: Tensor) -> None:
-        """Keep these rows, in this order."""
-        if (stored := self.complete()) is not None:
+        """Keep the rows with these indices (int64), in this order."""
+        if (stored := self.get_all()) is not None:
             self.keys, self.values = (part.index_select(0, rows) for part in stored)
 
 
 class DecodingCache:
-    """The keys and values of all attentions of a decoder, and the source's padding.
+    """The keys and values of all attentions of a decoder, and the padding of the source.
 
     Rows are hypotheses. The source is stored once for the ``beams`` consecutive rows of each
     sentence.
+
+    Attributes:
+        own: layer -> keys and values of self-attention
+        source: layer -> keys and values of cross-attention
+        source_padding_mask: (sentences, S) bool, True at padding; None: no padding
+        length: the number of tokens that have been decoded
+        beams: the number of rows of each sentence that share a source
+        sentences: the number of sentences, if ``beams`` is larger than 1
     """
 
     def __init__(self) -> None:
         self.own: dict[int, KeysAndValues] = {}
         self.source: dict[int, KeysAndValues] = {}
-        self.source_padding_mask: Tensor | None = None  # (sentences, S)
+        self.source_padding_mask: Tensor | None = None
         self.length = 0
         self.beams, self.sentences = 1, 0
 
@@ -52,18 +60,18 @@ class DecodingCache:
         return (self.source if is_cross else self.own).setdefault(layer, KeysAndValues())
 
     def share_source(self, sentences: int, beams: int) -> None:
-        """Set the number of rows of every sentence, which share its source."""
+        """Store the source once for ``beams`` rows of each of ``sentences`` sentences."""
         self.sentences, self.beams = sentences, beams
 
     def reorder(self, order: Tensor) -> None:
-        """Replace row i by row ``order[i]``; there may be more or fewer rows than before."""
+        """Replace row i by row ``order[i]``; the number of rows may change."""
         for store in self.own.values():
             store.select(order)
         sentences = order
         if self.beams > 1:
             sentences = order[:: self.beams] // self.beams
             if len(sentences) == self.sentences:
-                return  # all sentences are still there, and rows never leave theirs
+                return  # no sentence has ended, and rows stay within their sentence
             self.sentences = len(sentences)
         for store in self.source.values():
             store.select(sentences)

@@ -14,9 +14,9 @@ from ..errors import UserError
 from ..positions import AttentionShape, Limit, PositionScheme
 from ..positions.sampling import PositionSampling
 
-#: PyTorch's and fairseq's; BERT has 1e-12
+#: default of PyTorch and fairseq; BERT has 1e-12
 LAYER_NORM_EPS = 1e-5
-#: the length limit of encoders and decoders without absolute positions, fairseq's for sinusoids
+#: length limit of encoders and decoders without absolute positions, as in fairseq's sinusoids
 UNLIMITED = int(1e5)
 
 
@@ -26,20 +26,22 @@ class StackConfig:
 
     Attributes:
         positions: the position options
-        layers, embed_dim, ffn_embed_dim, heads: L, d, the feed-forward layer's width, and H
-        limit: the number of positions of absolute tables, and the flag that sets it
-        is_decoder: whether queries see no later tokens, and layers attend to a source
-        source: the encoder of a decoder's source; None: layers have no cross-attention
+        layers, embed_dim, ffn_embed_dim, heads: L, d, the width of the feed-forward layer, and H
+        limit: the number of rows of absolute tables, and the flag that sets it
+        is_decoder: whether queries see no later tokens
+        source: the configuration of the encoder to which a decoder attends; None: layers have no
+            cross-attention
         normalize_before: whether LayerNorm comes before each part of a layer (pre-norm)
         final_norm: whether a LayerNorm follows the last layer
         layernorm_embedding: whether a LayerNorm follows the embeddings
         layer_norm_eps: the number that LayerNorm adds to variances
         scale_embedding: whether embeddings are multiplied by sqrt(d)
         activation: the function in the feed-forward layer
-        dropout, attention_dropout, activation_dropout: probabilities of elements to be dropped
+        dropout, attention_dropout, activation_dropout: probabilities that an element is dropped
         layerdrop: the probability that a layer is skipped in training
         output_dim: the width of a decoder's output; None: d
-        has_embedding_map: whether embeddings are mapped once more, (d, d), as with quant noise
+        has_embedding_map: whether embeddings pass through another linear map (d, d), as in
+            fairseq's models with quantization noise
         checkpoint_activations: whether layers keep only their input for the backward pass
         offload_activations: whether layers keep this input on the CPU
         padding: the index of the padding token
@@ -95,11 +97,19 @@ class StackConfig:
         position_options: dict[str, Any] | None = None,
         **options: Any,
     ) -> "StackConfig":
-        """The configuration for a scheme of `SCHEMES`, with the papers' feed-forward width 4 d.
+        """The configuration for a scheme, with the feed-forward width 4 d unless it is given.
 
         Args:
+            scheme: a key of `SCHEMES`
+            layers: L
+            embed_dim: d
+            heads: H
+            max_positions: the number of rows of absolute tables
             position_options: such as ``{"position_rank": 32}``, see `config.position_options`
             options: any other attribute
+
+        Raises:
+            UserError: an option is not valid, or the scheme does not have it
         """
         positions = PositionConfig.from_args(
             Namespace(position_scheme=scheme, **position_options or {})
@@ -122,7 +132,7 @@ class StackConfig:
         return self.positions.position_sharing == "layer"
 
     def attention_shape(self, is_cross: bool = False, layer: int = 0) -> AttentionShape:
-        """The shape that schemes are built for, in self-attention or in cross-attention."""
+        """The shape for which schemes are built, in self-attention or in cross-attention."""
         keys = self.source.limit if is_cross and self.source is not None else self.limit
         return self.positions.attention_shape(
             self.heads,
@@ -135,7 +145,7 @@ class StackConfig:
         )
 
     def build_schemes(self, is_cross: bool = False, layer: int = 0) -> dict[str, PositionScheme]:
-        """The schemes ``positions`` and ``segments`` of one attention, where it has them."""
+        """New schemes of one attention, with the keys ``positions`` and ``segments`` as needed."""
         shape = self.attention_shape(is_cross, layer)
         gain = self.positions.position_gain if self.segment_gain is None else self.segment_gain
         return self.positions.build(shape, gain)
@@ -150,7 +160,7 @@ class StackConfig:
         """The sampling of positions in training; None: there is none.
 
         Raises:
-            UserError: it would draw positions that a table doesn't have
+            UserError: the sampling would draw positions that a table doesn't have
         """
         kind, length = self.positions.position_sampling, self.positions.position_sampling_length
         if kind in (None, "none"):

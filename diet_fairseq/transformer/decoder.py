@@ -1,4 +1,4 @@
-"""The decoder: earlier target tokens and a source to features of the next token."""
+"""The decoder: it computes features of the next token from earlier tokens and a source."""
 
 from collections.abc import Container
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..attention.context import Context, without_none
+from ..attention.context import Context, drop_none
 from ..positions import check_length
 from ..positions.layout import Layout
 from .cache import DecodingCache
@@ -22,7 +22,7 @@ class DecoderOutput:
     """The result of a decoder.
 
     Attributes:
-        features: (B, T, d), or of the output's width
+        features: (B, T, d), or (B, T, ``StackConfig.output_dim``)
         states: (B, T, d) each, the input of the first layer and every layer's output
         weights: layer -> weights of self-attention (B, H, T, T)
         cross_weights: layer -> weights of cross-attention (B, H, T, S)
@@ -35,11 +35,11 @@ class DecoderOutput:
 
 
 class Decoder(Stack):
-    """A decoder; parameter names are fairseq's.
+    """A decoder, whose parameters have fairseq's names.
 
     ``positions`` and ``cross_positions`` are the schemes that layers share in self-attention and in
-    cross-attention, or None. ``project_in_dim`` and ``project_out_dim`` map between the widths of
-    the embeddings, the layers and the output.
+    cross-attention, or None. ``project_in_dim`` maps embeddings to the width of the layers, and
+    ``project_out_dim`` maps the layers' output to the output width; both may be None.
     """
 
     def __init__(self, config: StackConfig, embed_tokens: nn.Module) -> None:
@@ -52,12 +52,14 @@ class Decoder(Stack):
         model_width = self.stack_config.embed_dim
         has_map = self.stack_config.has_embedding_map
         self.quant_noise = nn.Linear(model_width, model_width, bias=False) if has_map else None
-        self.project_in_dim = projection(width, model_width)
+        self.project_in_dim = build_projection(width, model_width)
         self.build_input_parts(model_width)
 
     def build_output(self) -> None:
         config = self.stack_config
-        self.project_out_dim = projection(config.embed_dim, config.output_dim or config.embed_dim)
+        self.project_out_dim = build_projection(
+            config.embed_dim, config.output_dim or config.embed_dim
+        )
 
     def forward(
         self,
@@ -66,7 +68,11 @@ class Decoder(Stack):
         source_padding_mask: Tensor | None = None,
         cache: DecodingCache | None = None,
     ) -> DecoderOutput:
-        """Like `decode`, but ``tokens`` are all tokens; a cache limits computation to new ones."""
+        """Decode ``tokens`` (B, T), which are all tokens so far.
+
+        With a cache, only the tokens that the cache does not contain are computed. The other
+        arguments are as in `decode`.
+        """
         padding_mask = tokens.eq(self.padding_idx)
         new = tokens if cache is None else tokens[:, cache.length :]
         return self.decode(new, source, source_padding_mask, cache, padding_mask=padding_mask)
@@ -89,15 +95,18 @@ class Decoder(Stack):
 
         Args:
             tokens: (B, T) int64, the tokens after those in the cache
-            source: (B, S, d) of the encoder; None: no cross-attention
+            source: (B, S, d), the output of the encoder; None: no cross-attention
             source_padding_mask: (B, S) bool, True at padding (default: none)
             cache: the decoding state, to which the new tokens are added
-            embeddings: (B, T, e), instead of tokens, before scaling
-            padding_mask: (B, past + T) bool, True at padding (default: where new tokens are
-                padding)
-            is_causal: whether tokens see no later ones
-            source_positions: (B, S) int64, if the encoder has random positions
-            need_weights, need_cross_weights: the layers whose weights are returned
+            embeddings: (B, T, e), used instead of the embeddings of ``tokens``, before scaling
+            padding_mask: (B, past + T) bool, True at padding (default: at new padding tokens)
+            is_causal: whether tokens see no later tokens
+            source_positions: (B, S) int64, the positions of the source, if they are random
+            need_weights: the layers whose self-attention weights are returned
+            need_cross_weights: the layers whose cross-attention weights are returned
+
+        Raises:
+            UserError: a sentence is longer than the length limit
         """
         if embeddings is None:
             embeddings = self.embed_tokens(tokens)
@@ -170,7 +179,7 @@ class Decoder(Stack):
         attention: Any = self.layers[0].encoder_attn
         options: dict[str, Any] = {"backend": self.backend_setting(), "dtype": source.dtype}
         if positions.scheme_in(cross=True) is None:
-            # positions across are of no use, so they are not computed
+            # no scheme in cross-attention needs positions
             cross_layout = Layout.for_mask(layout, source_length, padding_mask)
             return attention.create_context(cross_layout, batch, **options)
         if padding_mask is None:
@@ -183,14 +192,14 @@ class Decoder(Stack):
         return attention.create_context(
             Layout.of_cross_attention(layout, padding_mask, drawn),
             batch,
-            without_none(self.cross_positions),
+            drop_none(self.cross_positions),
             temperature=1.0 if self.training else positions.temperature,
             **options,
         )
 
 
-def projection(width: int, new_width: int) -> nn.Linear | None:
-    """A linear map from one width to another; None: they are equal."""
+def build_projection(width: int, new_width: int) -> nn.Linear | None:
+    """A linear map without bias from one width to another; None: the widths are equal."""
     if width == new_width:
         return None
     linear = nn.Linear(width, new_width, bias=False)

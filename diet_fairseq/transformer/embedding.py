@@ -1,4 +1,4 @@
-"""Positions at the input, with the rows of fairseq's tables: position p has row p + padding + 1."""
+"""Positions at the input, in fairseq's tables: position p has row p + padding + 1."""
 
 import math
 from typing import Any, ClassVar
@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 
 class LearnedPositions(nn.Embedding):
-    """Devlin et al. (2019): a learned vector for every position, from N(0, 1/d).
+    """Devlin et al. (2019): a learned vector for every position, drawn from N(0, 1/d).
 
     Args:
-        positions: their number
+        positions: the number of positions
         width: d
-        padding: the index of the padding token, below which no row is used
+        padding: the index of the padding token; the rows up to this index are not used
     """
 
     #: see `PositionScheme.position_axes`
@@ -33,17 +33,23 @@ class LearnedPositions(nn.Embedding):
 
 
 class SinusoidalPositions(nn.Module):
-    """Vaswani et al. (2017), section 3.5, as in fairseq: sines, then cosines."""
+    """Vaswani et al. (2017), section 3.5, as in fairseq: sines, then cosines.
+
+    Args:
+        positions: the number of positions
+        width: d
+        padding: the index of the padding token; the rows up to this index are not used
+    """
 
     def __init__(self, positions: int, width: int, padding: int) -> None:
         super().__init__()
         self.rows, self.width = positions + padding + 1, width
         self.padding_idx, self.first_row = padding, padding + 1
-        self.register_buffer("weights", self.initial(), persistent=False)
+        self.register_buffer("weights", self.initial_values(), persistent=False)
         self.weights: Tensor
 
-    def initial(self) -> Tensor:
-        """(rows, d): the table."""
+    def initial_values(self) -> Tensor:
+        """The table, (rows, d) float32."""
         half = self.width // 2
         step = math.log(10000) / (half - 1)
         frequencies = torch.exp(torch.arange(half, dtype=torch.float32) * -step)  # (d / 2,)
@@ -53,7 +59,7 @@ class SinusoidalPositions(nn.Module):
         return F.pad(table, (0, self.width % 2))
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *args: Any) -> None:
-        for name in ("weights", "_float_tensor"):  # of early versions of fairseq
+        for name in ("weights", "_float_tensor"):  # in checkpoints of early versions of fairseq
             state.pop(prefix + name, None)
         super()._load_from_state_dict(state, prefix, *args)
 

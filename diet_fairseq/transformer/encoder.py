@@ -1,4 +1,4 @@
-"""The encoder: tokens, and their segments, to features."""
+"""The encoder: it computes features of tokens and their segments."""
 
 from dataclasses import dataclass, field
 
@@ -12,7 +12,7 @@ from ..positions.layout import Layout
 from ..positions.scores import look_up
 from ..positions.segments import check_segments
 from .config import StackConfig
-from .stack import Stack, embedded_width
+from .stack import Stack, embedding_width
 
 # Notation: B sentences, T tokens, H heads, d model dimension, e width of the embeddings.
 
@@ -24,10 +24,11 @@ class EncoderOutput:
     Attributes:
         features: (B, T, d)
         padding_mask: (B, T) bool, True at padding
-        embedded: (B, T, e), tokens and segments without positions
-        states: (B, T, d) each, the input of the first layer and every layer's output, if asked for
-        weights: (B, H, T, T) of every layer, if asked for
-        positions: (B, T) int64, where they are random; None: plain positions
+        embedded: (B, T, e), the embeddings of tokens and segments without positions
+        states: (B, T, d) each, the input of the first layer and the output of every layer; empty
+            unless requested
+        weights: (B, H, T, T) each, the attention weights of every layer; empty unless requested
+        positions: (B, T) int64, the positions if they are random; None: 0, 1, ...
     """
 
     features: Tensor
@@ -39,16 +40,16 @@ class EncoderOutput:
 
 
 class Encoder(Stack):
-    """An encoder; parameter names are fairseq's.
+    """An encoder, whose parameters have fairseq's names.
 
     ``positions``, ``segments`` and ``compress_layer`` are the schemes and the compression that
-    layers share, or None; ``embed_segments`` embeds segments at the input, or is None.
-    ``project_in`` maps embeddings of another width to the layers' width, as in ELECTRA.
+    layers share, or None. ``embed_segments`` embeds segments at the input, or is None.
+    ``project_in`` maps embeddings of another width to the width of the layers, as in ELECTRA.
     """
 
     def __init__(self, config: StackConfig, embed_tokens: nn.Module) -> None:
         super().__init__(config, embed_tokens)
-        positions, embedded = config.positions, embedded_width(embed_tokens)
+        positions, embedded = config.positions, embedding_width(embed_tokens)
         self.project_in: nn.Module | None = None
         if embedded != config.embed_dim:
             self.project_in = nn.Linear(embedded, config.embed_dim)
@@ -66,7 +67,7 @@ class Encoder(Stack):
         self.quant_noise = nn.Linear(width, width, bias=False) if has_map else None
 
     def forward(self, tokens: Tensor, segments: Tensor | None = None) -> EncoderOutput:
-        """Encode (B, T) tokens, see `encode`."""
+        """Encode tokens (B, T) with segments (B, T), see `encode`."""
         return self.encode(tokens, segments)
 
     def encode(
@@ -83,10 +84,14 @@ class Encoder(Stack):
 
         Args:
             tokens: (B, T) int64
-            segments: (B, T) int64, the segments of tokens (default: all are in the first)
-            embeddings: (B, T, e), instead of tokens, before scaling
-            padding_mask: (B, T) bool, True at padding (default: where the padding token stands)
-            need_states, need_weights: also return these
+            segments: (B, T) int64, the segment of each token (default: 0)
+            embeddings: (B, T, e), used instead of the embeddings of ``tokens``, before scaling
+            padding_mask: (B, T) bool, True at padding (default: at padding tokens)
+            need_states: also return `EncoderOutput.states`
+            need_weights: also return `EncoderOutput.weights`
+
+        Raises:
+            UserError: a sentence is longer than the length limit, or a segment id is out of range
         """
         if padding_mask is None:
             padding_mask = tokens.eq(self.padding_idx)  # type: ignore[union-attr]  # (B, T)

@@ -1,4 +1,4 @@
-"""A layer of an encoder or a decoder."""
+"""The layer of encoders and decoders."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -22,13 +22,13 @@ LayerOutput = tuple[Tensor, Tensor | None, Tensor | None]
 
 
 class TransformerLayer(nn.Module):
-    """Self-attention, in decoders cross-attention, and a feed-forward layer, each with a residual.
+    """Self-attention, cross-attention in decoders, and a feed-forward layer, each with a residual.
 
-    Parameter names are fairseq's.
+    The parameters have fairseq's names.
 
     Args:
-        config: of the encoder or decoder
-        index: its number, from 0
+        config: the sizes and options of the encoder or decoder
+        index: the number of the layer, from 0
     """
 
     def __init__(self, config: StackConfig, index: int) -> None:
@@ -52,7 +52,7 @@ class TransformerLayer(nn.Module):
         self.final_layer_norm = nn.LayerNorm(width, config.layer_norm_eps)
 
     def forward(self, x: Tensor, context: Context, *args: Any, **options: Any) -> LayerOutput:
-        """Apply the layer (`compute`); activation checkpointing keeps only x for backward."""
+        """Apply the layer (`compute`); activation checkpointing stores only x for backward."""
         if not (self.checkpoint_activations and torch.is_grad_enabled()):
             return self.compute(x, context, *args, **options)
         with save_on_cpu() if self.offload_activations else nullcontext():
@@ -72,14 +72,15 @@ class TransformerLayer(nn.Module):
 
         Args:
             x: (T, B, d), or packed (N, 1, d)
-            context: of self-attention
-            source: (S, B, d) that cross-attention attends to; None: no cross-attention
-            cross_context: of cross-attention
+            context: the context of self-attention
+            source: (S, B, d), the source of cross-attention; None: no cross-attention
+            cross_context: the context of cross-attention
             cache: the decoding state
-            need_weights, need_cross_weights: also return these weights
+            need_weights: also return the weights of self-attention
+            need_cross_weights: also return the weights of cross-attention
 
         Returns:
-            as x, and the weights (B, H, T, T) and (B, H, T, S), None where they are not needed
+            the output in the shape of x, and the weights (B, H, T, T) and (B, H, T, S) or None
         """
         weights: list[Tensor | None] = [None, None]
 
@@ -111,7 +112,7 @@ class TransformerLayer(nn.Module):
 def build_attention(
     config: StackConfig, layer: int, source_dim: int | None = None
 ) -> PositionalAttention:
-    """The attention of a layer, with the schemes and compressions that it doesn't share."""
+    """The attention of a layer, with the schemes and compressions that layers don't share."""
     parts: dict[str, Any] = {}
     if config.positions.scheme.compressed:
         names = {"none": ("compress_k", "compress_v"), "key-value": ("compress_k",)}

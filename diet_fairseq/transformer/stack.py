@@ -1,4 +1,4 @@
-"""What encoders and decoders have in common: embeddings, layers, and what layers share."""
+"""The base class of the encoder and the decoder: embeddings, layers, and shared schemes."""
 
 import math
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ..attention.backends import Backend
-from ..attention.context import Context, Schemes, without_none
+from ..attention.context import Context, Schemes, drop_none
 from ..attention.packing import Packing
 from ..positions.layout import Layout
 from .config import StackConfig
@@ -17,13 +17,13 @@ from .layer import TransformerLayer
 
 
 class Stack(nn.Module):
-    """Embeddings, layers, and the schemes that layers share.
+    """The embeddings, the layers, and the schemes that layers share.
 
-    A subclass that also inherits from a library's class calls only this constructor.
+    A subclass that also inherits from a class of a library calls only this constructor.
 
     Args:
-        config: sizes and options
-        embed_tokens: (B, T) -> (B, T, e), such as an `nn.Embedding`
+        config: the sizes and options
+        embed_tokens: a module (B, T) -> (B, T, e), such as an `nn.Embedding`
     """
 
     def __init__(self, config: StackConfig, embed_tokens: nn.Module) -> None:
@@ -31,7 +31,7 @@ class Stack(nn.Module):
         self.stack_config, self.padding_idx = config, config.padding
         self.embed_tokens = embed_tokens
         self.dropout_module = Dropout(config.dropout)
-        self.build_embedding(embedded_width(embed_tokens))
+        self.build_embedding(embedding_width(embed_tokens))
         self.layers = nn.ModuleList(TransformerLayer(config, n) for n in range(config.layers))
         self.num_layers = config.layers
         eps = config.layer_norm_eps
@@ -50,7 +50,7 @@ class Stack(nn.Module):
         """Build the parts after the layers."""
 
     def build_input_parts(self, width: int) -> None:
-        """Positions at the input and their LayerNorm, of this width."""
+        """Build the positions at the input and their LayerNorm, both of this width."""
         config = self.stack_config
         self.embed_scale = math.sqrt(width) if config.scale_embedding else 1.0
         kind = INPUT_POSITIONS.get(config.positions.position_input)
@@ -60,7 +60,7 @@ class Stack(nn.Module):
         self.layernorm_embedding = nn.LayerNorm(width, eps) if config.layernorm_embedding else None
 
     def add_positions(self, x: Tensor, layout: Layout) -> Tensor:
-        """Embeddings (B, T, d) with positions at the input, normalized and dropped."""
+        """Embeddings (B, T, d) with positions at the input, after LayerNorm and dropout."""
         if self.embed_positions is not None:
             # a table that is computed may have another dtype
             x = x + self.embed_positions(layout.query_positions).to(x.dtype)
@@ -69,7 +69,7 @@ class Stack(nn.Module):
         return self.dropout_module(x)
 
     def backend_setting(self) -> str | Backend:
-        """``--attention-backend``."""
+        """The value of ``--attention-backend``, or a backend that is not in the table."""
         return self.stack_config.positions.attention_backend
 
     def create_context(
@@ -79,7 +79,14 @@ class Stack(nn.Module):
         packing: Packing | None = None,
         dtype: torch.dtype | None = None,
     ) -> Context:
-        """The context of the layers' self-attention in one forward pass; dtype: of their input."""
+        """The context of self-attention in one forward pass.
+
+        Args:
+            layout: the positions of queries and keys, and the mask
+            batch: B
+            packing: the packing of the layers' tokens
+            dtype: the dtype of the layers' input (default: the dtype of the weights)
+        """
         first: TransformerLayer = self.layers[0]  # type: ignore[assignment]
         positions = self.stack_config.positions
         return first.self_attn.create_context(
@@ -95,10 +102,10 @@ class Stack(nn.Module):
 
     def shared_schemes(self) -> Schemes:
         """The schemes that all layers share in self-attention."""
-        return without_none(self.positions, self.segments)
+        return drop_none(self.positions, self.segments)
 
     def active_layers(self) -> Iterator[tuple[int, nn.Module]]:
-        """The layers of one forward pass with their numbers; LayerDrop leaves some out."""
+        """The layers of one forward pass with their numbers; in training LayerDrop skips layers."""
         probability = self.stack_config.layerdrop if self.training else 0.0
         if not probability:
             yield from enumerate(self.layers)
@@ -107,7 +114,7 @@ class Stack(nn.Module):
         yield from ((n, layer) for n, layer in enumerate(self.layers) if is_kept[n])
 
 
-def embedded_width(embed_tokens: nn.Module) -> int:
+def embedding_width(embed_tokens: nn.Module) -> int:
     """The width of token embeddings."""
     width: int = embed_tokens.embedding_dim  # type: ignore[assignment]
     return width

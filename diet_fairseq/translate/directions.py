@@ -1,7 +1,7 @@
-"""Directions of translation, and the tokens that mark them.
+"""Directions of translation, and the language tags that select them.
 
-A bilingual model has one direction without marks. A multilingual model reads language tags, whose
-places follow from its fairseq task or ``model.json``.
+A bilingual model has one direction and no tags. A multilingual model reads language tags; its
+fairseq task or ``model.json`` says where they are.
 """
 
 import re
@@ -11,16 +11,16 @@ from typing import Any
 
 from ..errors import UserError, one_line
 
-#: a language is part of the names of dictionaries
+#: pattern of a language's code, which is part of the file names of dictionaries
 LANGUAGE = re.compile(r"[A-Za-z0-9][\w-]{0,31}", re.ASCII)
 EOS = "</s>"
 #: tokens of `Marks` that stand for the tags of the source and the target language
 SOURCE, TARGET = "{source}", "{target}"
-#: fairseq's --lang-tok-style -> a language's tag
+#: value of fairseq's --lang-tok-style -> format of a language's tag
 TAG_STYLES = {"multilingual": "__{}__", "mbart": "[{}]"}
-#: endings of data types in fairseq's --langtoks-specs, and what they add to a language's tag
+#: data type in fairseq's --langtoks-specs -> suffix of a language's tag
 TAG_ENDINGS = {"dae": "_dae", "mined": "_mined"}
-#: number of languages that an error names
+#: largest number of languages in an error
 NAMED = 20
 
 
@@ -33,7 +33,7 @@ class Marks:
         source_end: tokens after the source
         target_start: the decoder's first input
         target_prefix: forced first tokens of the translation
-        target_end: the token that ends it
+        target_end: the token that ends the translation
     """
 
     source_prefix: tuple[str, ...] = ()
@@ -44,29 +44,31 @@ class Marks:
 
     @property
     def has_own_ends(self) -> bool:
-        """Whether the ends of the source or the start of the translation are not </s>."""
+        """Whether the source ends, or the translation starts, with another token than </s>."""
         return self.source_end != (EOS,) or self.target_start != EOS
 
     @property
     def source_length(self) -> int:
-        """The number of tokens that the encoder reads besides the subwords and </s>."""
+        """The number of tokens in the encoder's input besides the subwords and </s>."""
         return len(self.source_prefix) + len(self.source_end) - 1
 
     @property
     def target_length(self) -> int:
-        """The number of tokens that the decoder writes besides the subwords and </s>."""
+        """The number of tokens in the decoder's output besides the subwords and </s>."""
         return len(self.target_prefix) + (self.target_end != EOS)
 
     @property
     def source_tokens(self) -> set[str]:
+        """The tokens around the source."""
         return {*self.source_prefix, *self.source_end}
 
     @property
     def target_tokens(self) -> set[str]:
+        """The tokens around the translation."""
         return {self.target_start, *self.target_prefix, self.target_end}
 
     def fill(self, tags: Mapping[str, str]) -> "Marks":
-        """The marks with ``tags`` in the places of `SOURCE` and `TARGET`."""
+        """The marks with `SOURCE` and `TARGET` replaced by ``tags``."""
 
         def fill_all(tokens: tuple[str, ...]) -> tuple[str, ...]:
             return tuple(tags.get(token, token) for token in tokens)
@@ -88,12 +90,12 @@ MARKS = tuple(vars(UNMARKED))
 
 @dataclass(frozen=True)
 class Directions:
-    """The directions of a model.
+    """The directions between which a model translates.
 
     Attributes:
-        tags: language -> its tag; a language that is never marked may have none
+        tags: language -> tag; a language without a tag in any direction may be missing
         pairs: source and target languages; empty: all pairs of languages in ``tags``
-        marks: the marks of every direction, with `SOURCE` and `TARGET` for tags
+        marks: the marks of every direction; `SOURCE` and `TARGET` stand for the tags
     """
 
     tags: Mapping[str, str]
@@ -102,7 +104,7 @@ class Directions:
 
     @property
     def targets(self) -> dict[str, list[str]]:
-        """Source language -> its target languages."""
+        """Source language -> target languages."""
         if not self.pairs:
             return {source: [name for name in self.tags if name != source] for source in self.tags}
         targets: dict[str, list[str]] = {}
@@ -112,7 +114,7 @@ class Directions:
 
     @property
     def all_tags(self) -> set[str]:
-        """Tokens that a text must not contain."""
+        """The tags of all languages, which a text must not contain."""
         return set(self.tags.values())
 
     def check(
@@ -161,7 +163,7 @@ class Directions:
                     )
 
 
-def unmarked(source: str, target: str) -> Directions:
+def directions_without_tags(source: str, target: str) -> Directions:
     """The direction of a bilingual model."""
     return Directions({}, ((source, target),))
 

@@ -1,8 +1,8 @@
-"""The files of a model that is named on a command line: checkpoint, dictionaries, subwords.
+"""The search for a model's files: checkpoint, dictionaries and subword model.
 
-Options come first, then ``model.json`` beside the checkpoint, then the usual places above it. Files
-that the checkpoint itself names are never opened (SECURITY.md). Models with ``model.json`` are
-resolved without PyTorch and fairseq.
+A file is named by an option, else by ``model.json`` beside the checkpoint, or else it is in one of
+the usual folders above the checkpoint. Files that the checkpoint itself names are never opened
+(SECURITY.md). A model with ``model.json`` needs neither PyTorch nor fairseq here.
 """
 
 from argparse import Namespace
@@ -21,9 +21,9 @@ from .model_json import MODEL_JSON, Language, License, ModelDescription, read_mo
 
 #: value of --subwords for a vocabulary of whole words
 NO_SUBWORDS = Path("none")
-#: checkpoints are usually in FOLDER/runs/NAME, their data in FOLDER/data-bin
+#: name of the usual data folder, and the number of folders above a checkpoint in which to search
 DATA, LEVELS = "data-bin", 3
-#: fields of the two languages, and their flags
+#: field of `ModelOptions` -> flag, for the two languages
 LANGUAGE_FLAGS = {"source_lang": "--source-lang", "target_lang": "--target-lang"}
 #: file in the folder of an encoder's data, with its `TextOptions`
 TEXT_OPTIONS_JSON = "made-from.json"
@@ -39,7 +39,7 @@ class TextOptions(BaseModel, strict=True):
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """The user's options for a model's files, languages and attention; None: not given."""
+    """The user's options for a model's files, languages and attention; None: option not set."""
 
     data: Path | None = None
     subwords: Path | None = None
@@ -61,9 +61,11 @@ def resolve_model(
 ) -> ModelDescription:
     """The description of the model in a folder with ``model.json``, or in a checkpoint.
 
-    The ``model.json`` beside a checkpoint describes it, whichever checkpoint it names.
+    A ``model.json`` beside a checkpoint describes the checkpoint, even if it names another file.
 
     Args:
+        model: the folder or the checkpoint
+        options: the user's options
         translates: whether the model must have languages; encoders have none
 
     Raises:
@@ -106,7 +108,7 @@ def dictionary_paths(description: ModelDescription) -> list[Path]:
     languages = description.source_lang, description.target_lang
     names = [f"dict.{language}.txt" for language in languages]
     if description.directions and not all((data / name).is_file() for name in names):
-        # of all languages: one dictionary, or those of all sources and of all targets (IndicTrans2)
+        # one dictionary for all languages, or one for all sources and one for all targets
         sides = ["dict.SRC.txt", "dict.TGT.txt"]
         names = sides if (data / sides[0]).is_file() else ["dict.txt", "dict.txt"]
     if not description.source_lang:
@@ -126,7 +128,7 @@ def check_ensemble(first: ModelDescription, second: ModelDescription) -> None:
     """Refuse models that can't form an ensemble.
 
     Raises:
-        UserError: a model is not fairseq's, or the two differ in text options or vocabulary
+        UserError: a model is not a fairseq checkpoint, or the text options or vocabularies differ
     """
     for description in (first, second):
         if description.engine != "fairseq":
@@ -157,7 +159,7 @@ def check_ensemble(first: ModelDescription, second: ModelDescription) -> None:
 def _describe_checkpoint(
     checkpoint: Path, options: ModelOptions, translates: bool
 ) -> ModelDescription:
-    """The description of a checkpoint without ``model.json``, by the usual places above it."""
+    """The description of a checkpoint without ``model.json``, from files in the usual folders."""
     folders = [parent / DATA for parent in checkpoint.absolute().parents[:LEVELS]]
     data = options.data or next(filter(Path.is_dir, folders), None)
     if data is None:
@@ -196,7 +198,7 @@ def _describe_checkpoint(
 
 
 def _text_options(data: Path) -> dict[str, Any]:
-    """The preprocessing of an encoder's text; empty without `TEXT_OPTIONS_JSON` in the folder."""
+    """The preprocessing of an encoder's text; empty if the folder lacks `TEXT_OPTIONS_JSON`."""
     path = data / TEXT_OPTIONS_JSON
     advice = "prepare the data again, or give another folder by --data"
     if not path.exists():

@@ -1,8 +1,7 @@
 """``model.json``: the description of a translation model in a folder.
 
-The folder, of checkpoints or an export, holds all files that ``model.json`` names, so it can be
-moved and packed. The file is data: its names must stay within the folder, and its values are
-checked.
+The folder of a run or an export contains all files that ``model.json`` names, so the folder can be
+moved. The file is untrusted: its names must stay within the folder, and its values are checked.
 """
 
 import json
@@ -19,7 +18,16 @@ from ..errors import UserError, one_line
 from ..files import atomic_file, read_json_object
 from ..text.subwords import check_vocabulary
 from ..text.tokenizer import Tokenizer
-from .directions import EOS, LANGUAGE, MARKS, SOURCE, TARGET, Directions, Marks, unmarked
+from .directions import (
+    EOS,
+    LANGUAGE,
+    MARKS,
+    SOURCE,
+    TARGET,
+    Directions,
+    Marks,
+    directions_without_tags,
+)
 
 MODEL_JSON = "model.json"
 FORMAT, VERSION = "diet_fairseq model", 1
@@ -31,7 +39,7 @@ ADVICE = "make or fetch the folder again"
 
 @dataclass(frozen=True)
 class ModelDescription:
-    """A model, and the files and options of its text."""
+    """A model, its files, and the preprocessing of its text."""
 
     engine: str  # fairseq, ctranslate2 or transformers
     source_lang: str  # such as en; empty for encoders
@@ -84,17 +92,17 @@ class ModelDescription:
 
     @property
     def all_directions(self) -> Directions:
-        """The directions of a multilingual model, or the one of a bilingual model."""
-        return self.directions or unmarked(self.source_lang, self.target_lang)
+        """The directions of a multilingual model, or the only direction of a bilingual model."""
+        return self.directions or directions_without_tags(self.source_lang, self.target_lang)
 
     def check_vocabulary(self, words: Collection[str]) -> None:
-        """Refuse the words of a dictionary to which no subword model belongs."""
+        """Refuse a dictionary that does not belong to the subword models (`check_vocabulary`)."""
         files = f"{self.data or self.folder} and {self.subword_model}"
         words = [word for word in words if word not in self.all_directions.all_tags]
         check_vocabulary([tokenizer.subwords for tokenizer in self.tokenizers], words, files)
 
     def write(self) -> None:
-        """Write ``model.json`` into the folder, which must hold all files that it names."""
+        """Write ``model.json`` into the folder, which must contain all files that it names."""
 
         def relative(path: Path | None) -> str | None:
             return None if path is None else path.relative_to(self.folder).as_posix()
@@ -119,7 +127,7 @@ class ModelDescription:
 
 
 def _file_name(value: str) -> str:
-    """A path within the folder, whose links are followed."""
+    """Check that a name is a path within the folder; links in the folder are followed."""
     if not value or "\0" in value:
         raise ValueError("must name a file of the folder")
     path = PurePosixPath(value)
@@ -172,7 +180,7 @@ class DirectionsJson(BaseModel, strict=True):
 
 
 def directions_json(directions: Directions) -> dict[str, Any]:
-    """The content of `DirectionsJson`."""
+    """The directions as JSON, with the keys of `DirectionsJson`."""
     pairs = [list(pair) for pair in directions.pairs]
     return {"tags": dict(directions.tags), "pairs": pairs, **vars(directions.marks)}
 
@@ -236,7 +244,7 @@ def read_model_json(folder: Path) -> ModelDescription:
 
 
 def _check_tags(directions: Directions, path: Path) -> None:
-    """Refuse a language without the tag that the marks need."""
+    """Refuse a language that needs a tag and has none."""
     marks = directions.marks
     marked = marks.source_tokens | marks.target_tokens
     for pair in directions.pairs:

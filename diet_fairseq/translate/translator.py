@@ -1,4 +1,4 @@
-"""`Translator`: text to text with a trained model."""
+"""`Translator`, which translates lines of text with a trained model."""
 
 import logging
 import math
@@ -18,21 +18,24 @@ from .model_json import ModelDescription
 
 logger = logging.getLogger(__name__)
 
-#: one line, or several
+#: one line, or a list of lines
 Lines = TypeVar("Lines", str, list[str])
-#: source subwords in a batch, with padding
+#: largest number of source subwords in a batch, including padding
 MAX_TOKENS = 4000
-#: limit of source subwords for models without a limit: fairseq's default of
-#: --max-source-positions, without </s>
+#: limit of source subwords for models without a limit: fairseq's default for
+#: --max-source-positions, minus 1 for </s>
 MAX_SOURCE_LENGTH = 1023
 
 
 @dataclass(frozen=True)
 class Translation:
-    """A line's translation, and its log-probability divided by the length penalty.
+    """The translation of a line, and its score.
 
-    The score of a line that was cut is the mean over its parts; a blank line has 0, and a
-    translation that the search did not find has -inf.
+    Attributes:
+        text: the translation
+        score: the log-probability divided by the length penalty. If the line was split, the score
+            is the mean over the parts. It is 0 for a blank line, and -inf for a translation that
+            the search did not find
     """
 
     text: str
@@ -40,11 +43,11 @@ class Translation:
 
 
 class TooLong(UserError):
-    """A line exceeds the model's limit of subwords, and may not be cut.
+    """The error for a line that has more subwords than the model's limit, with ``strict``.
 
     Attributes:
-        number: number of the line, from 1
-        subwords: its number of subwords
+        number: the number of the line, from 1
+        subwords: the number of subwords of the line
         max_subwords: the limit
     """
 
@@ -61,7 +64,7 @@ class TooLong(UserError):
 
 
 class Translator:
-    """Translates lines of plain text. Any number of threads may call it at once.
+    """Translates lines of plain text. Any number of threads can share one `Translator`.
 
         from diet_fairseq import Translator
 
@@ -71,27 +74,28 @@ class Translator:
         Translator(["runs/seed1", "runs/seed2"])  # an ensemble
 
     Args:
-        model: a folder with ``model.json``, an exported model, or a checkpoint; several checkpoints
-            with one vocabulary are an ensemble
-        data: folder of fairseq's dictionaries, for a checkpoint without ``model.json`` beside it
+        model: a folder with ``model.json`` (a run or an exported model), or a checkpoint; several
+            checkpoints with one vocabulary form an ensemble
+        data: folder of fairseq's dictionaries, if there is no ``model.json`` beside the checkpoint
         subwords: SentencePiece model, codes of subword-nmt or fastBPE, GPT-2's ``vocab.bpe``, or
-            "none", for such a checkpoint
-        tokenizer: "moses" or "none", the tokenizer before the subwords, for such a checkpoint
-        source_lang: source language (default: the model's)
-        target_lang: target language (default: the model's)
+            "none", if there is no ``model.json`` beside the checkpoint
+        tokenizer: tokenizer before the subwords, "moses" or "none", if there is no ``model.json``
+            beside the checkpoint
+        source_lang: source language (default: the model's source language)
+        target_lang: target language (default: the model's target language)
         device: such as "cpu" or "cuda:0"
         threads: number of CPU threads of the process (default: PyTorch's or CTranslate2's choice)
         max_tokens: largest number of source subwords in a batch
-        position_temperature: softmax temperature of attention; below 1 sharpens attention on long
-            inputs (default: the checkpoint's, normally 1)
+        position_temperature: softmax temperature of attention; a value below 1 sharpens attention
+            on long inputs (default: the checkpoint's value, normally 1)
         any_ctranslate2: whether to load a CTranslate2 folder that ``export ctranslate2`` did not
             write; a forged folder can corrupt memory
 
     Attributes:
-        source_lang, target_lang: the languages
+        source_lang, target_lang: the default languages
         targets: the target languages of every source language
-        max_source_length: limit of subwords, beyond which a line is cut
-        search: the default beam and length penalty
+        max_source_length: limit of subwords; a longer line is split
+        search: the default beam size and length penalty
 
     Raises:
         UserError: a file is missing or not valid, or the files don't belong together
@@ -156,12 +160,12 @@ class Translator:
     ) -> Lines:
         """The translation of one line, or a list of the translations of several lines.
 
-        Each text is one line, whatever characters it holds, and so is its translation. A blank line
-        stays blank. A line that is too long is cut at the ends of its sentences; with ``strict`` it
-        raises `TooLong`.
+        Each text is one line, even if it contains line breaks, and its translation is one line. The
+        translation of a blank line is blank. A line that is too long is split at the ends of its
+        sentences; with ``strict`` it raises `TooLong`.
 
-        :param source_lang: source language, if not `source_lang`
-        :param target_lang: target language, if not `target_lang`
+        :param source_lang: source language (default: the attribute `source_lang`)
+        :param target_lang: target language (default: the attribute `target_lang`)
         :param beam: beam size
         :param lenpen: exponent of the length penalty
         :param no_unk: forbid <unk>, which stands for characters that the vocabulary lacks
@@ -188,13 +192,15 @@ class Translator:
         strict: bool = False,
         done: Callable[[int], Any] = lambda lines: None,
     ) -> list[list[Translation]]:
-        """The ``nbest`` translations of every line, best first, otherwise as `translate`.
+        """The ``nbest`` best translations of every line, best first.
 
-        Missing translations are empty, with a score of -inf. A blank line's translations are blank.
+        If the search finds fewer translations, the others are empty and have a score of -inf. All
+        translations of a blank line are blank. The other parameters are as in `translate`.
 
-        :param done: is called after each batch with the number of lines that it completed
-        :raises UserError: ``nbest`` exceeds ``beam``, or either is less than 1; or the model does
-            not translate between these languages
+        :param done: a function that is called after each batch, with the number of lines that the
+            batch completed
+        :raises UserError: ``nbest`` exceeds ``beam``, or one of them is less than 1; or the model
+            does not translate between these languages
         """
         source, target = source_lang or self.source_lang, target_lang or self.target_lang
         self._directions.check(source, target)
@@ -241,7 +247,7 @@ class Translator:
         ]
 
     def _check_script(self, lines: Sequence[str], source: str, target: str) -> None:
-        """Warn once for each direction of a text in another script than the source language's."""
+        """Log a warning, once for each direction, if a text is not in the source's script."""
         if (source, target) in self._warned:
             return
         if reason := explain_other_script(lines, source, target):
@@ -257,7 +263,7 @@ class Translator:
     def _parts(
         self, line: str, number: int, tokenizer: Tokenizer, max_length: int, strict: bool
     ) -> list[list[str]]:
-        # JSON may hold unpaired surrogates, which subword models reject.
+        # JSON can contain unpaired surrogates, which subword models reject.
         line = line.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         parts = tokenizer.split(line, max_length)
         if strict and len(parts) > 1:
@@ -268,7 +274,7 @@ class Translator:
         """Batches of indices into ``parts``; the longest are first and need the most memory."""
         batch: list[int] = []
         for index in sorted(range(len(parts)), key=lambda index: -len(parts[index])):
-            # parts are padded to the length of the first
+            # parts are padded to the length of the first part
             if batch and (len(batch) + 1) * (len(parts[batch[0]]) + 1) > self.max_tokens:
                 yield batch
                 batch = []

@@ -55,7 +55,7 @@ def check_one_decision(case: Case) -> None:
     model = with_attention_dropout(tiny.model_to_change(case))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            choice, "quickest", lambda request: "reference" if request.dropout else "factors"
+            choice, "choose_backend", lambda request: "reference" if request.dropout else "factors"
         )
         calls = Calls(patch)
         for training, retained, backend in [

@@ -156,7 +156,7 @@ def compare(chance: random.Random) -> None:
         model.load_state_dict(state)
         with pytest.MonkeyPatch.context() as patch:
             if backend == "any":
-                patch.setattr(backends, "quickest", at_random(chance, ["reference", *fast]))
+                patch.setattr(backends, "choose_backend", at_random(chance, ["reference", *fast]))
             results = drawn.read(model.to(drawn.dtype))
         assert results.keys() <= expected.keys(), (backend, str(drawn))
         for name, error in errors(results, expected).items():

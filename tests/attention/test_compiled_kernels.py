@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from diet_fairseq.attention.backends.cudnn import TILE, warps
-from diet_fairseq.attention.backends.offsets import TILES, Tile, tiles_of
+from diet_fairseq.attention.backends.offsets import TILES, Tile, select_tiles
 from tests.attention.test_offsets import needs_triton
 from tests.support.sass import Machine, compiled
 
@@ -36,7 +36,7 @@ class Call:
     dtype: str = "bf16"
 
     def tiles(self, name: str) -> tuple[Tile, ...]:
-        return tiles_of(name, torch.bfloat16, self.width, self.arch // 10, self.dropout)
+        return select_tiles(name, torch.bfloat16, self.width, self.arch // 10, self.dropout)
 
     def constants(self, name: str, tile: Tile) -> dict[str, Any]:
         sizes = {"BM": tile.queries, "BN": tile.keys, "EVEN": not self.padded}

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from diet_fairseq.attention.backends import BACKENDS, AttentionCall, candidates, choice
+from diet_fairseq.attention.backends import BACKENDS, AttentionCall, choice, list_candidates
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.scores import Dense
 from tests.attention.test_offsets import CPU, CUDA, request_of
@@ -33,7 +33,7 @@ def test_cudnn_is_a_candidate_for_even_lengths_and_shared_scores(
 ):
     monkeypatch.setattr(choice, "has_triton", lambda: True)
     request = request_of(scheme, device, tokens, **changes)
-    assert ("cudnn" in candidates(request)) == candidate
+    assert ("cudnn" in list_candidates(request)) == candidate
 
 
 @pytest.mark.parametrize("why", ["padding", "future"])

@@ -25,9 +25,9 @@ def cudnn_is_allowed(backend: str, scored: bool, padded: bool, causal: bool) -> 
         allowed.append(torch.backends.cuda.cudnn_sdp_enabled())
         return q
 
-    choose = fused.safe_kernels
+    choose = fused.avoid_cudnn
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fused, "safe_kernels", lambda masked, _: choose(masked, "cuda"))
+        patch.setattr(fused, "avoid_cudnn", lambda masked, _: choose(masked, "cuda"))
         patch.setattr(fused.F, "scaled_dot_product_attention", attend)
         q, k, v = (torch.ones(2, 3, 5, 8) for _ in range(3))
         positions = torch.arange(5).unsqueeze(0)

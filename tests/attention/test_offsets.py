@@ -16,10 +16,10 @@ from diet_fairseq.attention.backends import (
     BACKENDS,
     AttentionCall,
     CallShape,
-    candidates,
     choice,
+    choose_backend,
     comparison,
-    quickest,
+    list_candidates,
 )
 from diet_fairseq.attention.backends.offsets import Launch
 from diet_fairseq.errors import UserError
@@ -100,12 +100,12 @@ def test_offsets_is_a_candidate_where_it_can_compute_the_call(
     scheme, device, changes, candidate, monkeypatch
 ):
     monkeypatch.setattr(choice, "has_triton", lambda: True)
-    assert ("offsets" in candidates(request_of(scheme, device, **changes))) == candidate
+    assert ("offsets" in list_candidates(request_of(scheme, device, **changes))) == candidate
 
 
 def test_offsets_is_no_candidate_without_triton(monkeypatch):
     monkeypatch.setattr(choice, "has_triton", lambda: False)
-    assert "offsets" not in candidates(request_of("t5", CUDA))
+    assert "offsets" not in list_candidates(request_of("t5", CUDA))
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_auto_on_a_gpu_takes_the_kernels_only_if_trusted(
     with torch.set_grad_enabled(training):
         trusting = backend in ("offsets", "cudnn")
         expected = "sdpa" if trusting and not trusted else backend
-        assert quickest(request) == expected
+        assert choose_backend(request) == expected
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_wide_factors_train_on_a_gpu_from_1024_tokens_on(untie_cls, tokens, back
     shape = AttentionShape(2, 64, 128, Limit(8, "--max-positions"), Limit(8, "--max-positions"))
     schemes = (SCHEMES["tupe_a"].create(shape, untie_cls=untie_cls),)
     request = request_of("tupe_a", CUDA, tokens, schemes=schemes, shape=(2, 2, 64))
-    assert quickest(request) == backend
+    assert choose_backend(request) == backend
 
 
 @pytest.mark.parametrize(

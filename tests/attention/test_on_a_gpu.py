@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from diet_fairseq.attention.backends import BACKENDS, CallShape, candidates, comparison
-from diet_fairseq.attention.backends.offsets import TILES, Launch, Tile, tiles_of
+from diet_fairseq.attention.backends import BACKENDS, CallShape, comparison, list_candidates
+from diet_fairseq.attention.backends.offsets import TILES, Launch, Tile, select_tiles
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
 from diet_fairseq.positions.layout import Layout
 from tests.attention.test_fast_paths import PATHS as CPU_PATHS
@@ -72,7 +72,7 @@ def test_every_candidate_equals_the_reference_forward_and_backward(scheme, dtype
     monkeypatch.setattr(comparison, "ROUNDING", ROUNDING[dtype])
     for queries, keys, width, causal in CALLS:
         request = request_of(scheme, queries, keys, width, dtype, causal)
-        for backend in candidates(request):
+        for backend in list_candidates(request):
             equal = comparison.matches_reference(BACKENDS[backend], request)
             assert equal, f"{backend}: {queries} x {keys}, {width} wide, causal: {causal}"
 
@@ -84,12 +84,12 @@ def test_every_tile_of_a_kernel_computes_what_the_reference_does(kernel, causal,
     major = torch.cuda.get_device_capability()[0] if DEVICE == "cuda" else 9
     for width in (64, 128):
         request = request_of("t5", 300, 520, width, HALF, causal)
-        for tile in tiles_of(kernel, HALF, width, major):
+        for tile in select_tiles(kernel, HALF, width, major):
 
             def tiles(
                 launch: Launch, name: str, tile: Tile = tile, width: int = width
             ) -> tuple[Tile, ...]:
-                return (tile,) if name == kernel else tiles_of(name, HALF, width, major)[:1]
+                return (tile,) if name == kernel else select_tiles(name, HALF, width, major)[:1]
 
             monkeypatch.setattr(Launch, "tiles", tiles)
             assert comparison.matches_reference(BACKENDS["offsets"], request), (width, tile)
@@ -101,7 +101,7 @@ def test_every_tile_of_a_kernel_computes_what_the_reference_does(kernel, causal,
 def test_cudnn_with_a_score_equals_the_reference(tokens, scheme, monkeypatch):
     monkeypatch.setattr(comparison, "ROUNDING", ROUNDING[HALF])
     request = request_of(scheme, tokens, tokens, 64, HALF, causal=False, padding=0)
-    assert "cudnn" in candidates(request)
+    assert "cudnn" in list_candidates(request)
     assert comparison.matches_reference(BACKENDS["cudnn"], request)
 
 

@@ -93,7 +93,7 @@ def check_temperature_of_one(case):
     q = tiny.vectors(1, 2, 4, 8)
     layout = Layout.of_self_attention(torch.zeros(1, 4, dtype=torch.bool))
     call = AttentionCall(q, q, q, (), (), layout, 0.0, temperature=1.0)
-    assert call.at_temperature() is call
+    assert call.fold_temperature() is call
 
 
 def test_a_temperature_of_one_leaves_the_call_as_it_is():

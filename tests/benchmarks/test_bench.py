@@ -8,6 +8,7 @@ import pytest
 from benchmarks import __main__ as bench
 from benchmarks import convergence, encoders, translation
 from benchmarks.harness import Timing, save
+from diet_fairseq.distributions import TESTED
 
 
 def write(folder, name, **ratios):
@@ -42,6 +43,7 @@ def test_figures_are_saved_and_compared(call, tmp_path):
     assert "| training_tiny.json | diet_rel | 2.00 | 1.10 |  |" in output
     figures = json.loads((tmp_path / "mine" / "training_tiny.json").read_text())
     assert figures["timings"][1]["ratios"] == [2.0]
+    assert figures["machine"]["fairseq"] in map(" ".join, TESTED.items())
     printed, _ = call("--compare", str(tmp_path / "mine"))
     assert "| training_tiny.json | diet_rel | 2.00 | 1.10 |  |" in printed
     assert len(told) == len(bench.STEPS)  # nothing was measured again

@@ -20,7 +20,7 @@ from transformers import (
 
 from diet_fairseq import Translator
 from diet_fairseq.errors import UserError
-from diet_fairseq.hf.convert.to_transformers import convert, generation_config, head_of
+from diet_fairseq.hf.convert.to_transformers import convert, find_head, generation_config
 from diet_fairseq.translate.model_files import ModelOptions, resolve_model
 from diet_fairseq.translate.model_json import read_model_json
 from tests.hf.conftest import export, loaded, take_back
@@ -313,4 +313,4 @@ def test_a_dictionary_that_does_not_fit_the_vocabulary_is_refused(
 
 def test_of_several_heads_the_one_that_was_trained_last_is_taken():
     task = SimpleNamespace(cfg=SimpleNamespace(classification_head_name="b"))
-    assert head_of(SimpleNamespace(classification_heads={"a": 1, "b": 2}), task) == "b"
+    assert find_head(SimpleNamespace(classification_heads={"a": 1, "b": 2}), task) == "b"

@@ -16,8 +16,8 @@ from tests.support.tiny import Case
     {"scheme": "t5", "score_terms": 1e300})])  # fmt: skip
 def test_a_forged_description_gives_way_to_the_options(forged):
     options = vars(tiny.model_of(Case("tupe_a")).args)
-    honest = warm_start.description_of(options)
-    assert warm_start.description_of(options | {"position_description": forged}) == honest
+    honest = warm_start.derive_description(options)
+    assert warm_start.derive_description(options | {"position_description": forged}) == honest
     assert honest["scheme"] == "tupe_a"
 
 
@@ -26,9 +26,9 @@ def test_describing_positions_draws_no_random_numbers(case):
     args = tiny.model_of(case).args
     before = {name: value for name, value in vars(args).items() if name != "position_description"}
     state = torch.get_rng_state()
-    assert warm_start.description_of(before) == describe(PositionConfig.from_args(args))
+    assert warm_start.derive_description(before) == describe(PositionConfig.from_args(args))
     assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_a_stock_checkpoint_has_no_description():
-    assert warm_start.description_of(tiny.stock().args) is None
+    assert warm_start.derive_description(tiny.stock().args) is None

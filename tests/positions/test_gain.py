@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from diet_fairseq.attention.context import dense_sum, scores_of
+from diet_fairseq.attention.context import compute_scores, dense_sum
 from diet_fairseq.attention.rows import row_scores
 from diet_fairseq.config import options_of
 from diet_fairseq.models import warm_start
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit, PositionScheme
 from diet_fairseq.positions.base import Projections
-from diet_fairseq.positions.gain import FURTHEST, ScoreParameters, first_offsets
+from diet_fairseq.positions.gain import MAX_FIRST_OFFSET, ScoreParameters, first_offsets
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.scores import Factors
 from diet_fairseq.positions.segments import SegmentScores
@@ -34,7 +34,7 @@ def case_of(name: str, **options: object) -> Case:
 def score_of(scheme: PositionScheme) -> torch.Tensor:
     """(1, H, T, T), of queries that stay the same where the scheme reads them."""
     rows = row_scores((scheme,), QUERIES, QUERIES, LAYOUT, NO_PROJECTIONS, 1.0)
-    score = dense_sum((*scores_of((scheme,), LAYOUT), *rows), LAYOUT)
+    score = dense_sum((*compute_scores((scheme,), LAYOUT), *rows), LAYOUT)
     assert score is not None
     return score
 
@@ -176,7 +176,7 @@ def test_parameters_without_a_gain_are_one_model_s_start_as_well():
 # keys of compressed ones are no tokens: see below
 @pytest.mark.parametrize("name", [name for name in LOCAL if not SCHEMES[name].compressed])
 def test_a_local_start_has_its_peak_at_an_offset_of_its_own_in_every_head(name, causal, peak):
-    heads = FURTHEST + 1
+    heads = MAX_FIRST_OFFSET + 1
     options = {} if peak == 3 else {"peak": peak}  # 3 is the default
     scheme = scheme_of(name, heads=heads, n=12, causal=causal, start="local", **options)
     score = score_of(scheme)[0].detach()  # (H, T, T)
@@ -200,11 +200,11 @@ def offsets_of(heads: int, causal: bool, layer: int = 0) -> list[int]:
 def test_heads_beyond_the_offsets_begin_again():
     assert offsets_of(4, causal=False) == [0, -1, 1, -2]
     assert offsets_of(4, causal=True) == [0, -1, -2, -3]
-    for causal, different in ((False, 2 * FURTHEST + 1), (True, FURTHEST + 1)):
+    for causal, different in ((False, 2 * MAX_FIRST_OFFSET + 1), (True, MAX_FIRST_OFFSET + 1)):
         offsets = offsets_of(2 * different, causal)
         assert offsets == 2 * offsets[:different]
         assert len(set(offsets)) == different
-        assert max(map(abs, offsets)) == FURTHEST
+        assert max(map(abs, offsets)) == MAX_FIRST_OFFSET
 
 
 def test_only_layers_with_one_score_start_at_different_offsets():

@@ -12,7 +12,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from diet_fairseq import register_position_scheme
 from diet_fairseq.attention.backends import BACKENDS
 from diet_fairseq.attention.backends.call import CallShape
-from diet_fairseq.attention.backends.choice import candidates
+from diet_fairseq.attention.backends.choice import list_candidates
 from diet_fairseq.config import PositionConfig, position_options
 from diet_fairseq.errors import UserError
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit, Option, PositionScheme
@@ -221,7 +221,7 @@ def test_a_file_with_postponed_annotations_keeps_the_backends_of_its_scheme():
     assert scheme.kinds == SCHEMES["alibi"].kinds == {"offsets"}  # what export ctranslate2 asks for
     layout, limit = Layout.of_self_attention(torch.zeros(1, 8, dtype=torch.bool)), Limit(8, "")
     backends = [
-        candidates(CallShape(
+        list_candidates(CallShape(
             (kind.create(AttentionShape(2, 4, 8, limit, limit, False)),), layout, (1, 2, 4),
             torch.float32, 0.0,
         ))

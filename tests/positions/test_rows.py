@@ -12,7 +12,7 @@ from diet_fairseq.attention.backends.call import CallShape
 from diet_fairseq.attention.backends.choice import select_backend
 from diet_fairseq.attention.context import Context
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
-from diet_fairseq.positions.deberta import rows_of_log_buckets
+from diet_fairseq.positions.deberta import log_bucket_rows
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.transformer import PositionalAttention
 from tests.support import tiny
@@ -125,7 +125,7 @@ def test_deberta_is_the_disentangled_attention_of_v2(share, buckets, max_distanc
 )
 def test_deberta_s_rows_are_those_of_v2_s_log_buckets(buckets, max_distance):
     v2 = theirs("deberta_v2")
-    rows = rows_of_log_buckets(buckets, max_distance)
+    rows = log_bucket_rows(buckets, max_distance)
     farthest = len(rows) // 2
     assert farthest == max_distance or buckets % 2
     offsets = torch.arange(-farthest, farthest + 1)

@@ -9,7 +9,7 @@ from torch import nn
 from torch.profiler import profile
 
 from diet_fairseq.attention.backends import call, choice
-from diet_fairseq.attention.context import dense_sum, scores_of
+from diet_fairseq.attention.context import compute_scores, dense_sum
 from diet_fairseq.attention.rows import row_scores
 from diet_fairseq.errors import UserError
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit, PositionScheme, relative
@@ -149,8 +149,8 @@ def test_terms_of_values_avoid_fused_attention():
     schemes = (OfValues(AttentionShape(2, 8, 16, limit, limit)),)
     layout = Layout.of_self_attention(torch.zeros(1, 512, dtype=torch.bool))
     request = call.CallShape(schemes, layout, (1, 2, 8), torch.float32, 0.0)
-    assert choice.candidates(request) == ["reference"]
-    assert choice.quickest(request) == "reference"
+    assert choice.list_candidates(request) == ["reference"]
+    assert choice.choose_backend(request) == "reference"
 
 
 # --- length ----------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ def test_offsets_beyond_a_table_have_the_score_of_the_outermost(name):
             parameter.normal_()
         same_query = tiny.vectors(1, 2, 1, 8).expand(-1, -1, 30, -1)
         rows = row_scores((scheme,), same_query, same_query, layout, None, 1.0)
-        score = dense_sum((*scores_of((scheme,), layout), *rows), layout)
+        score = dense_sum((*compute_scores((scheme,), layout), *rows), layout)
     for offset in (*range(-29, -edge), *range(edge + 1, 30)):
         outermost = score.diagonal(edge if offset > 0 else -edge, dim1=-2, dim2=-1)[..., :1]
         line = score.diagonal(offset, dim1=-2, dim2=-1)
@@ -223,7 +223,7 @@ CAUSAL |= {59: 26, 67: 27, 77: 28, 87: 29, 99: 30, 113: 31}
 
 
 def buckets_of(distances, causal: bool = False, sign: int = -1) -> list[int]:
-    return [relative.bucket(sign * distance, causal, 32, 128) for distance in distances]
+    return [relative.find_t5_bucket(sign * distance, causal, 32, 128) for distance in distances]
 
 
 @pytest.mark.parametrize(("first", "causal"), [(BOTH_WAYS, False), (CAUSAL, True)])
@@ -234,7 +234,7 @@ def test_t5_s_buckets_begin_where_the_released_code_s_do(first, causal):
         current = distance if distance < exact else first.get(distance, current)
         expected.append(current)
     assert buckets_of(range(600), causal) == expected
-    table = relative.bucket_of_offset(causal, 32, 128).tolist()
+    table = relative.t5_buckets(causal, 32, 128).tolist()
     assert table[128::-1] == expected[:129]
 
 

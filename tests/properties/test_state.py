@@ -113,7 +113,7 @@ def test_sharing_is_what_it_says_after_a_load_and_a_deepcopy_too(case):
 
 def check_computed_once(case: Case) -> None:
     """Scores are computed per stack of layers and forward pass, not per layer."""
-    model, times, original = tiny.model_of(case), [], attend.scores_of
+    model, times, original = tiny.model_of(case), [], attend.compute_scores
 
     def counted(schemes, *rest):
         times.extend(schemes)
@@ -121,7 +121,7 @@ def check_computed_once(case: Case) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         for module in (attend, attention):
-            patch.setattr(module, "scores_of", counted)
+            patch.setattr(module, "compute_scores", counted)
         tiny.logits(model)
     assert len(times) == len(set(times)) == len(tiny.schemes_in(model))
 
@@ -214,7 +214,7 @@ def test_offloading_activations_moves_the_input_of_every_layer(monkeypatch):
 def choosing(choose: Callable[[CallShape], str]) -> Iterator[None]:
     """Have a function choose what "auto" takes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backends, "quickest", choose)
+        patch.setattr(backends, "choose_backend", choose)
         yield
 
 

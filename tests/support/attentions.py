@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from diet_fairseq.attention.context import Schemes, without_none
+from diet_fairseq.attention.context import Schemes, drop_none
 from diet_fairseq.positions import PositionScheme
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.segments import SegmentScores
@@ -26,7 +26,7 @@ class Attention:
 
     @property
     def schemes(self) -> Schemes:
-        return without_none(self.module.positions, self.module.segments) or self.shared
+        return drop_none(self.module.positions, self.module.segments) or self.shared
 
     @property
     def scheme(self) -> PositionScheme | None:
@@ -94,5 +94,5 @@ def attentions(model: Model) -> list[Attention]:
             shared = side.cross_positions if cross else side.positions
             segments = getattr(side, "segments", None)
             compress = getattr(side, "compress_layer", None)
-            wrappers.append(Attention(name, module, without_none(shared, segments), side, compress))
+            wrappers.append(Attention(name, module, drop_none(shared, segments), side, compress))
     return wrappers

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from diet_fairseq.attention.backends import BACKENDS, AttentionCall
-from diet_fairseq.attention.context import scores_of
+from diet_fairseq.attention.context import compute_scores
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
 from diet_fairseq.positions.layout import Layout, toeplitz
 
@@ -65,7 +65,7 @@ class Call:
             for tokens in (self.queries or keys, keys, keys, self.queries or keys)
         )
         leaves = [x.requires_grad_() for x in (q, k, v)]
-        scores = scores_of((scheme,), layout, BACKENDS[backend].native_score)
+        scores = compute_scores((scheme,), layout, BACKENDS[backend].native_score)
         call = AttentionCall(q * self.width**-0.5, k, v, scores, (scheme,), layout, dropout)
         out, _ = BACKENDS[backend](call)
         return out, *torch.autograd.grad(out, [*leaves, *scheme.parameters()], gradient)
@@ -74,10 +74,12 @@ class Call:
 def kernels_with(tile: int, faulty: Callable[..., Any] | None = None) -> Any:
     """Tiles small enough for the interpreter: queries are met two tiles at a time."""
 
-    def tiles_of(kernel: str, *_: Any) -> Any:
+    def select_tiles(kernel: str, *_: Any) -> Any:
         return (offsets.Tile(2 * tile, tile, 4, 2),)
 
-    replaced: dict[str, Any] = {"tiles_of": tiles_of} | ({"Launch": faulty} if faulty else {})
+    replaced: dict[str, Any] = {"select_tiles": select_tiles} | (
+        {"Launch": faulty} if faulty else {}
+    )
     return patch.multiple(offsets, **replaced)
 
 
@@ -194,7 +196,7 @@ def timed_tiles() -> None:
             close(call.results("offsets"), call.results("reference"))
         kernels = ["forward", "backward_keys", "backward_queries_and_line"]
         assert len(timed) == 2 * len(kernels), timed
-        sizes = offsets.tuned(kernels[2], tiles(None, "")).best_config.kwargs
+        sizes = offsets.autotune_kernel(kernels[2], tiles(None, "")).best_config.kwargs
         assert sizes == {"BM": 64, "BN": 16}, sizes
 
 

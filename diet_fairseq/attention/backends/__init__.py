@@ -1,15 +1,15 @@
-"""Backends of attention, one a file: each computes an `AttentionCall`."""
+"""Attention backends, one per file, and the choice of a backend for a call."""
 
 from .call import AttentionCall, Backend, CallShape
-from .choice import BACKENDS, candidates, find_backend, quickest, select_backend
+from .choice import BACKENDS, choose_backend, find_backend, list_candidates, select_backend
 
 __all__ = [
     "BACKENDS",
     "AttentionCall",
     "Backend",
     "CallShape",
-    "candidates",
+    "choose_backend",
     "find_backend",
-    "quickest",
+    "list_candidates",
     "select_backend",
 ]

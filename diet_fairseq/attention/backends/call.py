@@ -20,9 +20,10 @@ class AttentionCall:
 
     Attributes:
         q: (B, H, Tq, d_h), scaled and transformed
-        k: (B, H, Tk, d_h), transformed; v: likewise, not transformed
-        scores: the terms that are added to q k^T, rows' scores included
-        schemes: the active schemes; they may also change the logits, and add to the values
+        k: (B, H, Tk, d_h), transformed
+        v: (B, H, Tk, d_h), not transformed
+        scores: the terms that are added to q k^T, including the products with rows (`row_scores`)
+        schemes: the active schemes, which may also change the logits and add to the values
         layout: the positions of queries and keys, and the mask
         dropout: the probability that a weight is dropped
         temperature: the divisor of the logits
@@ -37,7 +38,7 @@ class AttentionCall:
     dropout: float
     temperature: float = 1.0
 
-    def at_temperature(self) -> "AttentionCall":
+    def fold_temperature(self) -> "AttentionCall":
         """The call with its temperature moved into queries and scores."""
         if self.temperature == 1:
             return self
@@ -66,21 +67,24 @@ class CallShape:
 
     @property
     def head_dim(self) -> int:
+        """The width d_h of a head."""
         return self.shape[2]
 
     @property
     def device(self) -> torch.device:
+        """The device of the layout, and of the tensors of the call."""
         return self.layout.key_positions.device
 
     @property
     def queries(self) -> int:
+        """The number Tq of queries."""
         return self.layout.query_positions.size(1)
 
     @property
     def keys(self) -> int:
         """The number of keys: all tokens, or the k compressed keys of ``diet_abs_lin``.
 
-        (``linformer`` adds no score and is not among these schemes.)
+        ``linformer`` adds no score, so it is not one of the schemes.
         """
         compressed = (scheme.shape.keys.positions for scheme in self.schemes if scheme.compressed)
         return next(compressed, self.layout.key_positions.size(1))
@@ -92,10 +96,10 @@ class CallShape:
 
 
 def kernels_fit(device: torch.device, dtype: torch.dtype, width: int) -> bool:
-    """Whether Triton's kernels for offsets can run on vectors of this type and width."""
+    """Whether our Triton kernels can run on vectors of this type and width."""
     types = {torch.float32, torch.float16, torch.bfloat16}
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
-    # On a CPU, too; Triton 3.9's interpreter reads bfloat16 in products as integers.
+    # The interpreter also runs on a CPU; that of Triton 3.9 reads bfloat16 in products as integers.
     if interpreted:
         types.remove(torch.bfloat16)
     # wider vectors don't fit into a program's shared memory
@@ -104,17 +108,18 @@ def kernels_fit(device: torch.device, dtype: torch.dtype, width: int) -> bool:
 
 @cache
 def has_triton() -> bool:
+    """Whether Triton is installed."""
     return find_spec("triton") is not None
 
 
 @dataclass(frozen=True)
 class Backend:
-    """One way of computing attention.
+    """One implementation of attention.
 
     Attributes:
-        compute: an `AttentionCall` -> (B, H, Tq, d_h), and the weights before dropout
-            (B, H, Tq, Tk) if it has them
-        serves: the kinds of terms that it can compute, of `positions.base.KINDS`
+        compute: computes an `AttentionCall`: the output (B, H, Tq, d_h), and the weights before
+            dropout (B, H, Tq, Tk) or None
+        serves: the kinds of terms that it can compute, a subset of `positions.base.KINDS`
         native_score: the type of score that ``compute`` receives unchanged; other scores are first
             summed into one `Dense`
     """

@@ -12,7 +12,7 @@ from .fused import factors, sdpa
 from .offsets import offsets
 from .reference import reference
 
-#: terms that fused attention can't compute, as it gets q, k, v and a mask
+#: terms that fused attention can't compute, because its only inputs are q, k, v and a mask
 UNFUSED = frozenset({"value_rows", "content_score"})
 
 #: ``--attention-backend``
@@ -26,7 +26,7 @@ BACKENDS = {
 
 
 def find_backend(setting: str | Backend) -> Backend:
-    """The backend itself, or the one of this key of `BACKENDS`."""
+    """The backend with this key of `BACKENDS`; a `Backend` is returned as it is."""
     return setting if isinstance(setting, Backend) else BACKENDS[setting]
 
 
@@ -34,15 +34,15 @@ def select_backend(setting: str | Backend, call: CallShape) -> str | Backend:
     """The backend for a call: the setting, or the choice of "auto" if it can't compute the call.
 
     Args:
-        setting: ``--attention-backend``, or a backend that is not in the table
-        call: its shape
+        setting: the value of ``--attention-backend``, or a backend that is not in the table
+        call: the shape of the call
     """
     if setting != "auto" and term_kinds(call.schemes) <= find_backend(setting).serves:
         return setting
-    return quickest(call)
+    return choose_backend(call)
 
 
-def candidates(call: CallShape) -> list[str]:
+def list_candidates(call: CallShape) -> list[str]:
     """Backends that can compute the call, without duplicates."""
     kinds = term_kinds(call.schemes)
     has_line = (
@@ -74,21 +74,21 @@ def candidates(call: CallShape) -> list[str]:
     ]
 
 
-def quickest(call: CallShape) -> str:
+def choose_backend(call: CallShape) -> str:
     """The key of `BACKENDS` that "auto" chooses, by timings on CPUs, an H100 and an H200.
 
     docs/performance.md has the timings. On a GPU "offsets" and "cudnn" are chosen only if their
     results equal the reference's (`is_trusted`).
     """
-    names = candidates(call)
+    names = list_candidates(call)
     if names == ["reference"]:
         return "reference"
     if call.device.type == "cuda":
-        return on_a_gpu(call, names)
-    return on_a_cpu(call, names) if call.device.type == "cpu" else "reference"
+        return choose_on_gpu(call, names)
+    return choose_on_cpu(call, names) if call.device.type == "cpu" else "reference"
 
 
-def on_a_gpu(call: CallShape, names: list[str]) -> str:
+def choose_on_gpu(call: CallShape, names: list[str]) -> str:
     # vectors of up to 128 have quicker kernels
     wide = call.head_dim + max([0, *(scheme.rank for scheme in call.schemes)]) > 128
     enough = 2048 if not call.training else 1024 if wide else 512
@@ -100,7 +100,7 @@ def on_a_gpu(call: CallShape, names: list[str]) -> str:
     return next(trusted, "sdpa")
 
 
-def on_a_cpu(call: CallShape, names: list[str]) -> str:
+def choose_on_cpu(call: CallShape, names: list[str]) -> str:
     """PyTorch's fused attention or the reference, which is quicker in most training.
 
     Fused attention is quicker for many keys, but supports neither dropout nor a gradient for an

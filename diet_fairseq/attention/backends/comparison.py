@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from ...positions.base import KINDS
-from ..context import scores_of, transform_queries_and_keys
+from ..context import compute_scores, transform_queries_and_keys
 from .call import AttentionCall, Backend, CallShape
 from .offsets import is_even, is_recorded
 from .reference import reference
@@ -33,7 +33,7 @@ def is_trusted(name: str, backend: Backend, call_shape: CallShape) -> bool:
         comparisons[kind] = False
         try:
             # hide the comparison's tensors from activation checkpointing, which counts a layer's
-            with saved_tensors_hooks(unchanged, unchanged):
+            with saved_tensors_hooks(keep_tensor, keep_tensor):
                 comparisons[kind] = matches_reference(backend, call_shape)
             problem = f"its results are wrong on this device, please report {kind}"
         except Exception as error:  # too little memory, or a kernel that doesn't compile
@@ -43,12 +43,13 @@ def is_trusted(name: str, backend: Backend, call_shape: CallShape) -> bool:
     return comparisons.get(kind, False)
 
 
-def unchanged(saved: Tensor) -> Tensor:
+def keep_tensor(saved: Tensor) -> Tensor:
+    """The tensor itself: a hook that neither packs nor unpacks a saved tensor."""
     return saved
 
 
 def describe_kind(name: str, call_shape: CallShape) -> tuple[Any, ...]:
-    """The properties of a call that kernels are compiled for, lengths aside."""
+    """The properties of a call for which kernels are compiled, without lengths."""
     layout, schemes = call_shape.layout, call_shape.schemes
     is_learned = any(p.requires_grad for scheme in schemes for p in scheme.parameters())
     names = name, *(type(scheme).__name__ for scheme in schemes)
@@ -59,6 +60,7 @@ def describe_kind(name: str, call_shape: CallShape) -> tuple[Any, ...]:
 
 
 def can_compare(call_shape: CallShape) -> bool:
+    """Whether the backend can run now: not under torch.compile and not in a CUDA graph."""
     if is_recorded(call_shape.layout.key_positions):
         return False
     return call_shape.device.type != "cuda" or not torch.cuda.is_current_stream_capturing()
@@ -98,7 +100,7 @@ def compute_results(backend: Backend, call_shape: CallShape) -> list[Tensor]:
 
     q, k, v = draw(call_shape.queries), draw(call_shape.keys), draw(call_shape.keys)
     inputs = [x.requires_grad_(call_shape.training) for x in (q, k, v)]
-    scores = scores_of(schemes, layout, backend.native_score)
+    scores = compute_scores(schemes, layout, backend.native_score)
     q_k = transform_queries_and_keys(schemes, q, k, layout)
     out, _ = backend(AttentionCall(*q_k, v, scores, schemes, layout, call_shape.dropout))
     if not call_shape.training:

@@ -30,7 +30,7 @@ MIN_PROGRAMS = 1024
 
 def cudnn(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
     """The backend "cudnn": `CudnnAttention`, or `sdpa` for calls that it can't compute."""
-    call = call.at_temperature()
+    call = call.fold_temperature()
     score, (_, heads, queries, width) = dense_sum(call.scores, call.layout), call.q.shape
     if (
         score is None

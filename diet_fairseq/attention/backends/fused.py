@@ -15,8 +15,8 @@ from .call import AttentionCall
 def kernel_width(width: int, dtype: torch.dtype, device: str, masked: bool) -> int:
     """The width to which vectors are padded for PyTorch's flash attention, or ``width``.
 
-    Flash attention takes a multiple of 8, at most 256, in half precision on CUDA, if nothing is
-    masked (PyTorch 2.6 to 2.13, ``sdp_utils.cpp``). Padding for another kernel would be a waste.
+    Flash attention needs a multiple of 8, at most 256, in half precision on CUDA, if nothing is
+    masked (PyTorch 2.6 to 2.13, ``sdp_utils.cpp``). Other kernels gain nothing from padding.
     """
     halves = (torch.float16, torch.bfloat16)
     wide = -(-width // 8) * 8
@@ -24,11 +24,11 @@ def kernel_width(width: int, dtype: torch.dtype, device: str, masked: bool) -> i
     return wide if fits else width
 
 
-def safe_kernels(masked: bool, device: str) -> AbstractContextManager[None]:
-    """Keep masked calls on a GPU off cuDNN's kernel.
+def avoid_cudnn(masked: bool, device: str) -> AbstractContextManager[None]:
+    """A context in which masked calls on a GPU do not use cuDNN's kernel.
 
-    Its gradients are NaN for a query whose scores are all far below 0, on H100 with PyTorch 2.11 to
-    2.13 (pytorch/pytorch issue 196678).
+    The gradients of this kernel are NaN for a query whose scores are all far below 0, on an H100
+    with PyTorch 2.11 to 2.13 (pytorch/pytorch issue 196678).
     """
     if not masked or device != "cuda":
         return nullcontext()
@@ -38,19 +38,19 @@ def safe_kernels(masked: bool, device: str) -> AbstractContextManager[None]:
 
 
 def widen(x: Tensor, width: int) -> Tensor:
-    """x with zeros at the end of its vectors; x itself, and no copy, if it has that width."""
+    """x (..., d) -> (..., width), with zeros at the end of its vectors; no copy if d is width."""
     return x if x.size(-1) == width else F.pad(x, (0, width - x.size(-1)))
 
 
 def sdpa(call: AttentionCall) -> tuple[Tensor, None]:
     """`torch.nn.functional.scaled_dot_product_attention` with the score as its mask."""
-    call = call.at_temperature()
-    return fused(call, call.q, call.k, call.v, dense_sum(call.scores, call.layout)), None
+    call = call.fold_temperature()
+    return attend_fused(call, call.q, call.k, call.v, dense_sum(call.scores, call.layout)), None
 
 
 def factors(call: AttentionCall) -> tuple[Tensor, None]:
     """Fused attention with the score's factors appended to queries and keys: no score is built."""
-    call = call.at_temperature()
+    call = call.fold_temperature()
     q, k, v = call.q, call.k, call.v
     factored = next((score for score in call.scores if isinstance(score, Factors)), None)
     if factored is not None:
@@ -58,21 +58,27 @@ def factors(call: AttentionCall) -> tuple[Tensor, None]:
             torch.cat([x, factor.to(x.dtype).expand(*x.shape[:2], -1, -1)], dim=-1)
             for x, factor in ((q, factored.query), (k, factored.key))
         )
-        # with several widths PyTorch would take a kernel that builds the score
+        # with different widths of q and v PyTorch would use a kernel that builds the score
         wide = kernel_width(q.size(3), q.dtype, q.device.type, call.layout.mask is not None)
         q, k, v = (widen(x, wide) for x in (q, k, v))  # (B, H, T, wide)
     others = tuple(score for score in call.scores if score is not factored)
     rest = dense_sum(others, call.layout)
-    return fused(call, q, k, v, rest).narrow(3, 0, call.v.size(3)), None
+    return attend_fused(call, q, k, v, rest).narrow(3, 0, call.v.size(3)), None
 
 
-def fused(call: AttentionCall, q: Tensor, k: Tensor, v: Tensor, score: Tensor | None) -> Tensor:
-    """PyTorch's attention for q, k, v of one width and a score (B|1, H|1, Tq, Tk) or None."""
+def attend_fused(
+    call: AttentionCall, q: Tensor, k: Tensor, v: Tensor, score: Tensor | None
+) -> Tensor:
+    """PyTorch's fused attention of q, k, v (B, H, T, w), with a score (B|1, H|1, Tq, Tk) or None.
+
+    Returns:
+        (B, H, Tq, w)
+    """
     mask = call.layout.mask  # (B|1, 1, Tq|1, Tk)
     if score is not None:
         score = score.to(q.dtype)
         mask = score if mask is None else score.masked_fill(mask, float("-inf"))
     elif mask is not None:
         mask = ~mask  # PyTorch's boolean masks are True at visible keys
-    with safe_kernels(mask is not None, q.device.type):
+    with avoid_cudnn(mask is not None, q.device.type):
         return F.scaled_dot_product_attention(q, k, v, mask, call.dropout, scale=1.0)

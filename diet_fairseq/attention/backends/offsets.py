@@ -78,7 +78,7 @@ SMALL = Tile(32, 32, 4, 2)
 AUTOTUNED = 2**16
 
 
-def tiles_of(
+def select_tiles(
     kernel: str, dtype: torch.dtype, width: int, major: int, dropout: bool = False
 ) -> tuple[Tile, ...]:
     """The tiles of a kernel for a GPU of compute capability ``major``."""
@@ -98,7 +98,7 @@ def offsets(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
     Raises:
         UserError: Triton can't be imported
     """
-    call = call.at_temperature()
+    call = call.fold_temperature()
     layout, (batch, heads, queries, width) = call.layout, call.q.shape
     score = call.scores[0] if len(call.scores) == 1 else None
     fits = layout.is_toeplitz and kernels_fit(call.q.device, call.q.dtype, width)
@@ -315,7 +315,7 @@ class Launch:
     def tiles(self, kernel: str) -> tuple[Tile, ...]:
         """The tiles to choose from; only the first one where timing is not worth it."""
         capability = torch.cuda.get_device_capability(self.q.device) if self.q.is_cuda else (9, 0)
-        tiles = tiles_of(kernel, self.q.dtype, self.width, capability[0], bool(self.dropout))
+        tiles = select_tiles(kernel, self.q.dtype, self.width, capability[0], bool(self.dropout))
         small = self.batch * self.heads * self.queries < AUTOTUNED
         return tiles[:1] if small or torch.are_deterministic_algorithms_enabled() else tiles
 
@@ -327,7 +327,7 @@ class Launch:
         self, name: str, grid: Any, gradient: tuple[Tensor, ...], others: tuple[Any, ...],
     ) -> dict[str, int]:  # fmt: skip
         """Start a kernel, and return the size of its tiles."""
-        kernel = tuned(name, self.tiles(name))
+        kernel = autotune_kernel(name, self.tiles(name))
         length = 1 << (self.keys - 1).bit_length()
         sizes = length, self.heads, self.queries, self.keys, self.dropout
         with torch.cuda.device_of(self.q):
@@ -354,7 +354,7 @@ def token_major(x: Tensor) -> Tensor:
 
 
 @cache
-def tuned(name: str, tiles: tuple[Tile, ...]) -> Any:
+def autotune_kernel(name: str, tiles: tuple[Tile, ...]) -> Any:
     """A kernel that takes the fastest of these tiles, timed once for each width, length and mask.
 
     Triton times them at the first such call, and keeps its choice in a file (from Triton 3.4 on),

@@ -1,8 +1,10 @@
-"""Conversion of fairseq's models to transformers, and back; needs fairseq.
+"""Conversion between fairseq's models and folders of transformers; needs fairseq.
 
-`to_transformers` is ``diet-fairseq export hf``, `from_transformers` is ``diet-fairseq import hf``.
-`original` imports transformers' own classes, each described in a module of its name (`family`,
-`translation` and `masked_lm` are what they share); `to_original` exports them again. `card` writes
-the model card.
-`configuration` converts options, `parameters` names and tensors, each in both directions.
+`to_transformers` is ``diet-fairseq export hf``, and `from_transformers` is ``diet-fairseq import
+hf``. `configuration` converts options and `parameters` converts parameters, in both directions.
+`card` writes the model card.
+
+`original` imports models of transformers' own classes, and `to_original` exports them again. A
+module for each class, such as `marian`, describes the class; `family`, `translation` and
+`masked_lm` are the base classes of these descriptions.
 """

@@ -28,7 +28,7 @@ class Bart(Translation):
     options: ClassVar = {"arch": "transformer_learned", "layernorm_embedding": True}
 
     def directions(self, texts: Texts, vocabularies: list[Vocabulary]) -> Directions | None:
-        """One direction, which is marked."""
+        """The only direction, in which source and target begin with ``<s>``."""
         pair = default_direction(texts, None)
         return Directions({}, (pair,), Marks(source_prefix=("<s>",), target_prefix=("<s>",)))
 

@@ -1,6 +1,6 @@
-"""Conversion of parameters between fairseq and transformers.
+"""Conversion of parameters between fairseq's models and our models in transformers.
 
-Names differ in their prefixes alone, and tied parameters are stored once.
+Only the prefixes of the names differ, and tied parameters are stored once in transformers.
 """
 
 from collections.abc import Mapping
@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from ...errors import UserError
 
-#: the head of task ``question_answering`` in 0.2, on every token
+#: the classification head of the task ``question_answering`` of version 0.2, for every token
 SPAN = "span"
-#: prefixes of names: fairseq's -> ours in transformers; the first match counts
+#: prefix in fairseq -> prefix in transformers; the first match counts
 ENCODER_NAMES = {
     "encoder.sentence_encoder.": "model.",
     "encoder.lm_head.weight": "lm_head.decoder.weight",
@@ -26,20 +26,25 @@ TRANSFORMER_NAMES = {
     "encoder.": "model.encoder.",
     "decoder.": "model.decoder.",
 }
-#: the end of the name of an entry of fairseq's state that nobody reads
+#: suffix of the names of entries in fairseq's state that are not parameters
 VERSION = ".version"
 
 
-def names_of(config: Any, head: str | None = None) -> dict[str, str]:
-    """Prefixes of names: fairseq's -> ours in transformers."""
+def name_prefixes(config: Any, head: str | None = None) -> dict[str, str]:
+    """The prefixes of parameter names: prefix in fairseq -> prefix in transformers.
+
+    Args:
+        config: the model's configuration in transformers
+        head: the name of the classification head in fairseq; None: there is none
+    """
     if config.is_encoder_decoder:
         return TRANSFORMER_NAMES
     prefix = "qa_outputs." if head == SPAN else "classifier."
     return ENCODER_NAMES | ({f"classification_heads.{head}.": prefix} if head else {})
 
 
-def renamed(name: str, names: Mapping[str, str]) -> str:
-    """The name with its prefix replaced."""
+def rename_parameter(name: str, names: Mapping[str, str]) -> str:
+    """The name with its prefix replaced; a name without such a prefix does not change."""
     for before, after in names.items():
         if name.startswith(before):
             return after + name.removeprefix(before)
@@ -51,16 +56,24 @@ def load(
 ) -> tuple[list[str], list[str]]:
     """Load the parameters of a model in transformers into fairseq's model.
 
+    Args:
+        model: fairseq's model
+        config: the configuration in transformers
+        tensors: name in transformers -> parameter
+
     Returns:
-        names of fairseq's parameters that are missing there and keep the model's values, and names
-        of ``tensors`` that the model doesn't read
+        names of fairseq's parameters that ``tensors`` lacks, which keep the model's values, and
+        names of ``tensors`` that the model doesn't have
+
+    Raises:
+        UserError: a tensor has another shape than the parameter
     """
-    names = names_of(config)
+    names = name_prefixes(config)
     is_bare_encoder = not any(name.startswith(("model.", "lm_head.")) for name in tensors)
     initial = model.state_dict()
     state, names_read = {}, set()
     for name, tensor in initial.items():
-        key = renamed(name, names)
+        key = rename_parameter(name, names)
         key = key.removeprefix("model.") if is_bare_encoder else key
         if name.endswith(".gain"):
             is_segment = name.endswith("segments.gain")

@@ -20,7 +20,7 @@ class Merges(BaseModel):
     """The merges of a byte-level BPE in ``tokenizer.json``."""
 
     class Model(BaseModel):
-        """The part of the file that has them."""
+        """The part of the file that contains the merges."""
 
         merges: list[str | tuple[str, str]]
 
@@ -28,7 +28,7 @@ class Merges(BaseModel):
 
 
 class Roberta(XLMRoberta):
-    """RoBERTa's dictionary has GPT-2's numbers in the place of pieces."""
+    """RoBERTa, whose dictionary contains GPT-2's numbers of pieces instead of pieces."""
 
     model_class = "RobertaForMaskedLM"
 
@@ -40,20 +40,25 @@ class Roberta(XLMRoberta):
 
 
 def gpt2_vocabulary(folder: Path, size: int) -> Vocabulary:
-    """The vocabulary of a folder with a byte-level BPE, with GPT-2's numbers for its pieces."""
+    """The vocabulary of a folder with a byte-level BPE: the symbols are GPT-2's numbers of pieces.
+
+    Args:
+        folder: the folder of the model
+        size: the number of ids
+    """
     path = folder / "vocab.json"
     tokens = read_tokens(path) if path.exists() else read_pieces(folder)
     numbers = gpt2_numbers(read_merges(folder))
     symbols = {
         str(numbers.get(token, token)): n
         for token, n in tokens.items()
-        if token != MASK or n < size  # fine-tuned BART's tokenizer has a mask, its model has none
+        if token != MASK or n < size  # BART's tokenizer may have a mask that its model lacks
     }
     return Vocabulary.from_tokens(symbols, size, {MASK: MASK})
 
 
 def write_gpt2(folder: Path, out: Path) -> Path:
-    """Write the two files of ``--bpe gpt2``; the path of ``vocab.bpe``."""
+    """Write the two files of ``--bpe gpt2``, and return the path of ``vocab.bpe``."""
     merges = read_merges(folder)
     (out / GPT2_NUMBERS).write_text(json.dumps(gpt2_numbers(merges)), encoding="utf-8")
     model = out / SUBWORD_FILES["gpt2"]
@@ -63,7 +68,7 @@ def write_gpt2(folder: Path, out: Path) -> Path:
 
 
 def read_merges(folder: Path) -> list[str]:
-    """The merges of two pieces, in their order."""
+    """The merges, each of two pieces with a space between them, in order."""
     path = folder / "merges.txt"
     if path.exists():
         with open_text(path, newline="\n") as file:
@@ -74,10 +79,10 @@ def read_merges(folder: Path) -> list[str]:
 
 
 def gpt2_numbers(merges: list[str]) -> dict[str, int]:
-    """GPT-2's numbers of pieces: bytes in GPT-2's order, the merges' results, the end of a text.
+    """GPT-2's number of each piece: 256 bytes in GPT-2's order, then merges, then the end of text.
 
     Raises:
-        UserError: a merge is not of two pieces
+        UserError: a merge does not have two pieces
     """
     pieces = list(bytes_to_unicode().values())
     for merge in merges:

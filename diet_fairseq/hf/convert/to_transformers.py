@@ -26,7 +26,7 @@ from ..tokenizer import FILES, SUBWORDS, DietEncoderTokenizer, DietTokenizer, gp
 from ..transformer import DietForConditionalGeneration
 from .card import model_card
 from .configuration import encoder_config, transformer_config
-from .parameters import SPAN, VERSION, names_of, renamed
+from .parameters import SPAN, VERSION, name_prefixes, rename_parameter
 
 #: largest difference of outputs, which comes from the order of sums
 TOLERANCE = 1e-3
@@ -41,7 +41,7 @@ def run(args: Namespace) -> None:
 
         export_original(loaded, args.out)
         return
-    converted = convert(loaded.model, head_of(loaded.model, loaded.task))
+    converted = convert(loaded.model, find_head(loaded.model, loaded.task))
     model = converted.model
     marks = {} if loaded.is_encoder else generation_marks(loaded)
     if marks:
@@ -63,18 +63,18 @@ def run(args: Namespace) -> None:
     print(f"{args.out}: {type(model).__name__}, {model.num_parameters():,} parameters")
 
 
-def head_of(model: Any, task: Any) -> str | None:
-    """The classification head of a fine-tuned encoder; of several, the one trained last."""
+def find_head(model: Any, task: Any) -> str | None:
+    """The name of an encoder's classification head, or None; of several heads, the trained one."""
     heads = list(getattr(model, "classification_heads", {}))
     name = getattr(task.cfg, "classification_head_name", None)
     return name if name in heads else next(iter(heads), None)
 
 
 def generation_marks(loaded: LoadedModel) -> dict[str, int]:
-    """The options of ``generate`` that mark the default direction.
+    """The options of ``generate`` that put the language tags of the default direction in place.
 
     Raises:
-        UserError: ``generate`` can't write the marks
+        UserError: ``generate`` has no options for these tags
     """
     description, target = loaded.description, loaded.task.target_dictionary
     marks = description.all_directions.mark(*description.languages)
@@ -93,12 +93,12 @@ def generation_marks(loaded: LoadedModel) -> dict[str, int]:
 
 
 def generation_config(model: Any, **changes: Any) -> Any:
-    """The defaults of fairseq-generate as transformers' ``GenerationConfig``.
+    """The defaults of fairseq-generate as a ``GenerationConfig`` of transformers.
 
-    The beam is 5. Outputs have 1 to 200 words, or as many as the decoder has positions, without
-    padding.
+    The beam size is 5. Outputs have 1 to 200 tokens, but not more than the decoder has positions.
 
     Args:
+        model: the model in transformers
         changes: options with other values
     """
     config = model.config
@@ -117,7 +117,7 @@ def generation_config(model: Any, **changes: Any) -> Any:
 
 
 def write_tokenizer(folder: Path, loaded: LoadedModel, config: Any) -> None:
-    """Write the tokenizer, or the dictionaries alone for a vocabulary of words."""
+    """Write the tokenizer, or only the dictionaries if the model has no subwords."""
     description, task = loaded.description, loaded.task
     source, target = task.source_dictionary, task.target_dictionary
     if description.subword_model is None:  # `diet-fairseq import hf` needs the dictionaries
@@ -134,7 +134,7 @@ def write_tokenizer(folder: Path, loaded: LoadedModel, config: Any) -> None:
         gpt2_tokenizer(source.indices, subwords, **options).save_pretrained(folder)
         return
     directions = description.directions
-    if directions:  # whose tags the task may have added to its dictionaries
+    if directions:  # the task may have added language tags to its dictionaries
         files = [str(folder / FILES[name]) for name in ("vocab_file", "target_vocab_file")]
         source.save(files[0])
         if target != source:
@@ -160,9 +160,11 @@ def write_tokenizer(folder: Path, loaded: LoadedModel, config: Any) -> None:
 
 
 class ConvertedModel(NamedTuple):
-    """A model in transformers, in eval mode, and the content of its file of weights.
+    """A converted model, in eval mode, and the content of its weights file.
 
-    The file also has the parameters of further heads, which the model doesn't read.
+    Attributes:
+        model: the model in transformers
+        tensors: the parameters of the model, and of other heads, which the model doesn't have
     """
 
     model: Any
@@ -170,16 +172,20 @@ class ConvertedModel(NamedTuple):
 
 
 def convert(model: Any, head: str | None = None) -> ConvertedModel:
-    """Convert fairseq's model with the classification head called ``head``.
+    """Convert fairseq's model to a model of transformers.
+
+    Args:
+        model: fairseq's model
+        head: the name of the classification head to convert; None: the language-model head
 
     Raises:
-        UserError: transformers' form of the model lacks one of its options
+        UserError: our class in transformers lacks an option of the model
     """
     is_encoder = not hasattr(model, "decoder")
     config = encoder_config(model, head) if is_encoder else transformer_config(model)
-    names = names_of(config, head)
+    names = name_prefixes(config, head)
     state = {
-        renamed(name, names): tensor
+        rename_parameter(name, names): tensor
         for name, tensor in model.state_dict().items()
         if not name.endswith((VERSION, ".gain"))
     }
@@ -246,7 +252,7 @@ def check_same(model: Any, converted: Any, head: str | None = None) -> None:
         segments = (torch.arange(longest) >= longest // 3).long().expand_as(sources)
         segments = segments.clamp(max=max(config.type_vocab_size - 1, 0))
         out = converted(sources, token_type_ids=segments)
-        if head == SPAN:  # which reads every token
+        if head == SPAN:  # this head reads every token
             features = model(sources, features_only=True, segments=segments)[0]  # (B, T, d)
             span = model.classification_heads[head]
             expected = span.out_proj(span.activation_fn(span.dense(features)))  # (B, T, 2)

@@ -1,5 +1,5 @@
-"""``diet-fairseq serve``: a model behind HTTP.
+"""The HTTP service of ``diet-fairseq serve``.
 
-server.py: connections -> app.py: hosts and addresses -> requests.py: fields
--> batching.py: batches -> Translator
+A request passes through `server` (connections), `app` (host names and routes), `requests` (fields)
+and `batching` (batches of lines) to the `Translator`.
 """

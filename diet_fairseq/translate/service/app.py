@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..translator import Translation, Translator
 
 logger = logging.getLogger(__name__)
-#: host names that are always served
+#: host names that are always allowed
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 #: the page loads nothing, and talks only to this service
 CONTENT_SECURITY_POLICY = (
@@ -38,7 +38,9 @@ def application(
     """The service as an ASGI application.
 
     Args:
-        host_names: further names and addresses of the service besides `LOCAL_HOSTS`, or ``*``
+        translator: translates the requests
+        limits: the limits of requests (default: the values of `Limits`)
+        host_names: host names that are allowed besides `LOCAL_HOSTS`; ``*`` allows all
     """
     source, target = translator.source_lang, translator.target_lang
     targets, limits = translator.targets, limits or Limits()
@@ -50,7 +52,7 @@ def application(
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        # The server leaves here after its last response.
+        # The server leaves this context after its last response.
         running = asyncio.create_task(batches.run())
         try:
             yield
@@ -76,7 +78,7 @@ def application(
             text = f"the translation took more than {limits.seconds:g} seconds: send less text"
             raise HTTPException(504, text) from error
         except ClientDisconnect:
-            return Response()  # nobody reads it
+            return Response()  # the client has gone
         except Exception as error:
             logger.exception("a request failed")
             text = "the translation failed: see the service's log"
@@ -110,7 +112,7 @@ def application(
             Route("/languages", languages),
         ],
         exception_handlers={HTTPException: refuse},
-        # Another site may resolve its name to this service, and its pages then read the responses.
+        # Another site can resolve its name to this service; its pages could then read responses.
         middleware=[
             Middleware(
                 TrustedHostMiddleware, allowed_hosts=[*LOCAL_HOSTS, *host_names], www_redirect=False

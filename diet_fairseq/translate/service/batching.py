@@ -1,8 +1,8 @@
-"""Dynamic batching: lines of all requests in the queue are translated together.
+"""Dynamic batching: the lines of several requests are translated together.
 
-While the model works, requests queue; the queue is the next batch. Requests take turns with a few
-lines each, so that a long request does not delay short ones. Long lines count more. A batch has one
-direction of translation, and one number of hypotheses.
+While the model translates a batch, new requests wait in a queue. The next batch contains a few
+lines of each request in the queue, so that a long request does not delay short requests; long lines
+count more. All lines of a batch have the same direction and the same number of hypotheses.
 """
 
 import asyncio
@@ -37,7 +37,15 @@ def line_weight(line: str) -> int:
 
 @dataclass
 class Job:
-    """A request's key, number of lines, waiting lines, and translations so far."""
+    """A request in the queue.
+
+    Attributes:
+        key: the direction and the number of hypotheses
+        count: the number of lines of the request
+        lines: the lines that are not translated yet
+        answer: gets the translations of all lines
+        translations: the translations so far
+    """
 
     key: BatchKey
     count: int
@@ -46,7 +54,7 @@ class Job:
     translations: "list[list[Translation]]" = field(default_factory=list)
 
     def next_turn(self, room: int) -> list[str]:
-        """Take lines until their `line_weight` is ``room``."""
+        """Remove and return the first lines, until their total `line_weight` reaches ``room``."""
         lines: list[str] = []
         while self.lines and room > 0:
             lines.append(self.lines.popleft())
@@ -55,11 +63,11 @@ class Job:
 
 
 class Batches:
-    """Translates lines of many requests while `run` is running.
+    """The queue of requests, whose lines are translated in batches while `run` is running.
 
     Args:
-        translate: is called in a separate thread, one call at a time
-        max_weight: `line_weight` at which a batch is full
+        translate: translates lines; it is called in a separate thread, one call at a time
+        max_weight: the total `line_weight` at which a batch is full
     """
 
     def __init__(
@@ -73,13 +81,17 @@ class Batches:
 
     @property
     def waiting(self) -> int:
-        """The number of lines in the queue, without those of cancelled requests."""
+        """The number of lines in the queue, without the lines of cancelled requests."""
         return sum(len(job.lines) for job in self._queue if not job.answer.done())
 
     def submit(
         self, key: BatchKey, lines: Sequence[str]
     ) -> "asyncio.Future[list[list[Translation]]]":
-        """The translations of the lines, in their order; to cancel it drops the lines."""
+        """Add a request to the queue.
+
+        Returns:
+            a future of the translations, in the order of the lines; cancelling it removes the lines
+        """
         answer = asyncio.get_running_loop().create_future()
         job = Job(key, len(lines), deque(lines), answer)
         self._queue.append(job)
@@ -87,7 +99,7 @@ class Batches:
         return job.answer
 
     async def run(self) -> None:
-        """Translate until cancelled."""
+        """Translate batches until this task is cancelled."""
         with ThreadPoolExecutor(1, "translating") as thread:
             while True:
                 await self._arrival.wait()
@@ -97,7 +109,7 @@ class Batches:
                     self._arrival.clear()
 
     def _next_batch(self) -> list[tuple[Job, list[str]]]:
-        """Turns of requests with one key, and their lines."""
+        """The next batch: requests with the same key, and some lines of each."""
         batch: list[tuple[Job, list[str]]] = []
         others: list[Job] = []
         room = self.max_weight
@@ -111,7 +123,7 @@ class Batches:
                 batch.append((job, lines))
                 if job.lines:
                     self._queue.append(job)
-        self._queue.extendleft(reversed(others))  # they come first in the next batch
+        self._queue.extendleft(reversed(others))  # the next batch begins with these requests
         return batch
 
     async def _answer(self, batch: list[tuple[Job, list[str]]], thread: ThreadPoolExecutor) -> None:
@@ -127,7 +139,7 @@ class Batches:
                     continue
                 if len(batch) == 1:
                     job.answer.set_exception(error)
-                else:  # one turn may be at fault: each is translated alone
+                else:  # the lines of one request may be the cause: translate each request alone
                     await self._answer([(job, turn)], thread)
             return
         for job, turn in batch:

@@ -1,4 +1,4 @@
-"""Requests to translate: LibreTranslate's fields, as JSON or as a form."""
+"""Translation requests with LibreTranslate's fields, as JSON or as a form."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,26 +19,34 @@ if TYPE_CHECKING:
     from ..translator import Translation
 
 FORM = "application/x-www-form-urlencoded"
-#: limit of fields of a form
+#: largest number of fields in a form
 MAX_FIELDS = 100
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of requests."""
+    """The limits of requests. A request that exceeds a limit gets the status in parentheses.
 
-    body: int = 10 * 1000 * 1000  # bytes of a request (413)
-    characters: int = 5000  # in a line (400)
-    waiting: int = 2000  # lines of all requests in the queue (503)
-    seconds: float = 60  # from the headers of a request to its answer (504)
-    batch: int = 64  # lines in a batch; fewer if they are long (`batching.line_weight`)
+    Attributes:
+        body: bytes of a request's body (413)
+        characters: characters in a line (400)
+        waiting: lines of all requests in the queue (503)
+        seconds: time from the headers of a request to its answer (504)
+        batch: lines in a batch, or fewer long lines (`batching.line_weight`)
+    """
+
+    body: int = 10 * 1000 * 1000
+    characters: int = 5000
+    waiting: int = 2000
+    seconds: float = 60
+    batch: int = 64
 
 
 class TranslationRequest(BaseModel, strict=True):
-    """The fields of a request; unknown ones are ignored."""
+    """The fields of a request; unknown fields are ignored."""
 
-    q: str | list[str]  # one text or several; a text has one line or several
-    source: str | None = None  # None: the model's first
+    q: str | list[str]  # a text of one or several lines, or a list of texts
+    source: str | None = None  # None: the service's default
     target: str | None = None
     format: Literal["text"] = "text"
     alternatives: Annotated[int, Field(ge=0)] = 0
@@ -63,9 +71,10 @@ class TranslationRequest(BaseModel, strict=True):
         return [line for text in self.texts for line in text]
 
     def answer(self, candidates: "list[list[Translation]]") -> dict[str, Any]:
-        """The answer's fields, given the translations of all lines, the best first.
+        """The fields of the answer; each field is a list if ``q`` is a list.
 
-        Each field is a list over the texts if ``q`` is a list.
+        Args:
+            candidates: the translations of each line, best first
         """
         remaining = iter(candidates)
         answers = [self._answer_text(list(islice(remaining, len(text)))) for text in self.texts]
@@ -95,9 +104,11 @@ async def read_request(
     """The direction and the fields of a request, checked against the limits.
 
     Args:
-        default: the source and target language of a request that names none
+        request: the request
+        default: the source and target language of a request without these fields
         targets: the target languages of every source language
-        beam: the number of hypotheses, one more than the alternatives may be
+        beam: the beam size, which must be larger than the number of alternatives
+        limits: the limits of requests
 
     Raises:
         HTTPException: a field is not valid, or the body is too large
@@ -146,7 +157,7 @@ async def _read_form(request: Request, limits: Limits) -> dict[str, str]:
 
 
 async def _read_json(request: Request, media_type: str, limits: Limits) -> dict[str, Any]:
-    """The object in a body."""
+    """The JSON object in the body of a request."""
     if media_type != "application/json":
         # browsers send other types across sites without a preflight request
         rule = f"Content-Type must be application/json, but is {media_type[:40]!r}: send JSON"

@@ -1,7 +1,8 @@
-"""uvicorn with limits of connections and of its log.
+"""A uvicorn server that limits connections, idle time and its log.
 
-asyncio accepts connections until the process has no file descriptor left, which it logs a hundred
-times at once. uvicorn waits without a limit for the headers of a request, and for clients to read.
+asyncio accepts connections until the process has no file descriptors left, and then logs a hundred
+errors at once. uvicorn waits without a time limit for the headers of a request, and for clients
+that do not read the response.
 """
 
 import asyncio
@@ -17,13 +18,13 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-#: largest number of open connections; further ones are closed
+#: largest number of open connections; further connections are closed
 MAX_CONNECTIONS = 512
 #: connections that asyncio accepts at once
 BACKLOG = 128
-#: batches of `BACKLOG` that are open at once before `Connection.connection_made` can close them
+#: number of `BACKLOG`s that can be open before `Connection.connection_made` closes connections
 OPEN_BACKLOGS = 4
-#: file descriptors of the model and of everything else
+#: file descriptors that are not connections, such as the model's files
 RESERVED_FILES = 64
 #: seconds that clients have to send headers, or to read the rest of a response
 TRANSFER_SECONDS = 10
@@ -33,7 +34,8 @@ class Connection(H11Protocol):
     """A connection that is closed if no request begins in time.
 
     Args:
-        timeout: seconds without a new request, after which, and before twice as many, it is closed
+        timeout: the connection is closed after ``timeout`` to 2 ``timeout`` seconds without a new
+            request
         max_connections: the largest number of open connections
     """
 
@@ -52,7 +54,7 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Answer a malformed request, in the place of the application if that has it already."""
+        """Answer a malformed request, even if the application has already begun to handle it."""
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
@@ -62,7 +64,7 @@ class Connection(H11Protocol):
             self.transport.close()
 
     def _close_idle(self, request: Any) -> None:
-        """Close the connection if ``request`` still is its last, or test it again later."""
+        """Close the connection if no request followed ``request``; otherwise check again later."""
         if self.cycle is request:
             self.transport.abort()
         else:
@@ -70,7 +72,7 @@ class Connection(H11Protocol):
 
 
 class OneErrorPerSecond(logging.Filter):
-    """Shortens the system's errors, which clients can cause, to one line, at most one a second."""
+    """Shortens operating-system errors, which clients can cause, to one line per second."""
 
     next_line = 0.0
 
@@ -88,7 +90,7 @@ class OneErrorPerSecond(logging.Filter):
 
 
 def find_connection_limits() -> tuple[int, int]:
-    """`MAX_CONNECTIONS` and `BACKLOG`, or less if the process may open too few files for them."""
+    """`MAX_CONNECTIONS` and `BACKLOG`, or smaller numbers if the process may open too few files."""
     needed = MAX_CONNECTIONS + OPEN_BACKLOGS * BACKLOG + RESERVED_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= soft < needed:  # a negative limit is none
@@ -102,10 +104,11 @@ def find_connection_limits() -> tuple[int, int]:
 
 
 class Server(uvicorn.Server):
-    """A server that ends after its last response, or at the second signal.
+    """A server that ends after its last response, or at once at the second signal.
 
     Args:
-        app: answers each request within ``seconds``
+        app: the ASGI application
+        seconds: the time in which the application answers a request
     """
 
     def __init__(self, app: Any, seconds: float) -> None:

@@ -44,7 +44,7 @@ def ratios_that_multiply(original, self, layout):
     return replace(score, line=score.line.flip(0))
 
 
-@instead_of(Fire, "_of_positions")
+@instead_of(Fire, "_score_positions")
 def a_normalizer_of_the_key(original, self, query, key):
     return original(self, key, query).transpose(1, 2)
 

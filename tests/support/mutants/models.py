@@ -179,7 +179,7 @@ def padding_that_no_query_sees(patch: Patch) -> None:
 # --- compressed keys -------------------------------------------------------------------------
 
 
-@instead_of(attention, "without_padding")
+@instead_of(attention, "zero_padding")
 def padding_is_compressed(original, x, layout):
     return x
 
@@ -247,7 +247,7 @@ def content_that_keeps_its_scale(patch: Patch) -> None:
     patch.setattr(warm_start, "PositionalAttention", NoPositions)
 
 
-@instead_of(warm_start, "differences")
+@instead_of(warm_start, "list_differences")
 def positions_compared_by_shapes_alone(original, old, new):
     return []
 

@@ -85,17 +85,17 @@ def logits_that_are_not_divided(original, self, divisor):
     return self if is_temperature else original(self, divisor)
 
 
-@instead_of(AttentionCall, "at_temperature")
+@instead_of(AttentionCall, "fold_temperature")
 def fused_attention_without_a_temperature(original, self):
     return replace(self, temperature=1.0)
 
 
-@instead_of(AttentionCall, "at_temperature")
+@instead_of(AttentionCall, "fold_temperature")
 def a_temperature_of_queries_alone(original, self):
     return replace(original(self), scores=self.scores)
 
 
-@instead_of(AttentionCall, "at_temperature")
+@instead_of(AttentionCall, "fold_temperature")
 def a_division_by_one(original, self):
     return replace(self, q=self.q * 1.0)
 
