@@ -49,10 +49,9 @@ class Call:
 
 
 CALLS = [
-    *(Call(padded=False, causal=False), Call(causal=False), Call(dtype="fp16")),
-    *(Call(arch, width) for arch in (80, 90, 100) for width in (64, 128)),
-    *(Call(arch, dropout=True) for arch in (80, 90, 100)),
-    *(Call(width=96), Call(width=128, dropout=True)),
+    *(Call(padded=False, causal=False), Call(dtype="fp16"), Call(width=96)),
+    *(Call(arch) for arch in (80, 90, 100)),
+    *(Call(80, width=128), Call(90, width=128, dropout=True), Call(100, dropout=True)),
 ]
 
 

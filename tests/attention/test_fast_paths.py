@@ -18,11 +18,12 @@ close = torch.testing.assert_close
 #: Which positions are at the input makes no difference, and BERT has all that RoBERTa has.
 PATHS = [
     (case, backend)
-    for case in tiny.share_of(__name__, tiny.NO_BACKEND)
+    for case in tiny.share_of(__name__, tiny.NO_BACKEND, own_part=1)
     if case.family != "roberta" or case.kind.compressed
     if not (case.kind.in_attention and case.option("position_input") != "none")
     for backend in tiny.fast_paths(case)
 ]
+QUICK = tiny.quick_cases(__name__, [case for case, _ in PATHS], all_schemes=True)
 
 
 def forward_and_backward(model: tiny.Model) -> list[tuple[torch.Tensor, dict[str, torch.Tensor]]]:
@@ -63,7 +64,7 @@ once_by_the_reference = lru_cache(maxsize=1)(by_the_reference)  # a case's paths
 @pytest.mark.parametrize(
     ("case", "backend"),
     [
-        pytest.param(*path, id="-".join(map(str, path)), marks=run_of(path[0], tiny.CASES))
+        pytest.param(*path, id="-".join(map(str, path)), marks=run_of(path[0], QUICK))
         for path in PATHS
     ],
 )

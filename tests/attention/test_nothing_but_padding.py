@@ -17,6 +17,7 @@ FIRST = [
     if case.family != "bert"
 ]
 PATHS = [(case, backend) for case in FIRST for backend in ("reference", *tiny.fast_paths(case))]
+QUICK = tiny.quick_cases(__name__, FIRST)
 NOTHING = torch.full((4,), PAD)
 
 
@@ -38,7 +39,7 @@ def check_nothing_but_padding(case: Case, backend: str = "reference") -> None:
 @pytest.mark.parametrize(
     ("case", "backend"),
     [
-        pytest.param(*path, id="-".join(map(str, path)), marks=tiny.run_of(path[0], tiny.CASES))
+        pytest.param(*path, id="-".join(map(str, path)), marks=tiny.run_of(path[0], QUICK))
         for path in PATHS
     ],
 )

@@ -196,6 +196,7 @@ ARGUMENTS = {
 }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("words", ARGUMENTS, ids=" ".join)
 def test_an_interrupted_import_is_silent(words, tmp_path):
     (tmp_path / "torch.py").write_text(INTERRUPTED_TORCH)

@@ -16,8 +16,6 @@ import time
 import urllib.parse
 import urllib.request
 from contextlib import suppress
-from itertools import product
-from pathlib import Path
 
 import pytest
 
@@ -25,7 +23,6 @@ pytest.importorskip("starlette", reason="needs diet_fairseq[serve]")
 from diet_fairseq.cli import main
 from diet_fairseq.errors import UserError
 from diet_fairseq.translate.service import server
-from tests.support import browser
 from tests.support.translating import words_only
 
 #: the command with a model that reverses the words of a line, in half a second
@@ -340,105 +337,6 @@ def test_a_second_signal_ends_it_at_once(service):
     assert process.returncode == 128 + signal.SIGTERM
 
 
-@pytest.fixture
-def page(service, tmp_path):
-    """The service's page in a browser."""
-    if not browser.chromium():
-        pytest.skip("needs chromium")
-    with browser.open_browser(tmp_path) as tab:
-        tab.open(f"http://127.0.0.1:{service[1]}/")
-        yield tab
-        assert tab.errors == []
-
-
-IDLE = "document.querySelector('output').getAttribute('aria-busy') === 'false'"
-SHOWN = "document.querySelector('output').innerText"
-
-
-@pytest.mark.slow
-def test_a_reader_translates_with_the_keyboard_alone(page):
-    assert page.evaluate("document.title") == "Translate English to German"
-    page.type("a <b>bold</b>\nc d")
-    page.press("Tab")
-    page.press("Enter")
-    assert page.evaluate("document.activeElement.textContent") == "Translating …"
-    page.until(IDLE)
-    assert page.evaluate("document.activeElement.textContent") == "Translate"
-    assert page.evaluate(SHOWN) == "<b>bold</b> a\nd c"
-    page.press("Tab")
-    page.press(" ")  # scores
-    page.until("document.querySelector('output').innerText.includes('−1.00')")
-    page.press("Tab")
-    page.press("Enter")
-    page.until("document.activeElement.textContent !== 'Copy'")
-    page.press("Tab")
-    assert page.evaluate("document.activeElement.id") == "translation"
-
-
-@pytest.mark.slow
-def test_a_reader_chooses_languages_by_their_names(tmp_path):
-    """The page of a model with several directions, without a model."""
-    if not browser.chromium():
-        pytest.skip("needs chromium")
-    targets = {"en": ["fr", "de"], "de": ["en"]}
-    path = tmp_path / "page.html"
-    text = Path(server.__file__).with_name("page.html").read_text(encoding="utf-8")
-    for name, value in {"source": "en", "target": "de", "targets": json.dumps(targets)}.items():
-        text = text.replace(f"{{{{{name}}}}}", value)
-    path.write_text(text, encoding="utf-8")
-    with browser.open_browser(tmp_path) as tab:
-        tab.open(path.as_uri())
-        names = "[...targets.options].map(option => option.text).join()"
-        assert tab.evaluate(names) == "French,German"
-        assert tab.evaluate("targets.value") == "de"
-        tab.evaluate("sources.value = 'de'; sources.dispatchEvent(new Event('change'))")
-        assert tab.evaluate(names) == "English"
-        assert tab.evaluate("document.title") == "Translate German to English"
-        assert tab.evaluate("document.getElementById('source').hidden")
-        assert tab.errors == []
-
-
-@pytest.mark.slow
-def test_control_and_enter_translate(page):
-    page.type("one two")
-    page.press("Enter", browser.CONTROL)
-    page.until(IDLE)
-    assert page.evaluate(SHOWN) == "two one"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("service", [["--max-characters", "9"]], indirect=True)
-def test_the_page_shows_the_error_of_the_service(service, page):
-    page.type("a text too long")
-    page.press("Enter", browser.CONTROL)
-    page.until(IDLE)
-    error = "document.querySelector('[role=alert]').innerText"
-    assert "15 characters, more than 9" in page.evaluate(error)
-    page.errors.clear()  # the browser logs the status 400
-    service[0].kill()
-    service[0].wait()
-    page.press("Enter", browser.CONTROL)
-    page.until(f"{error} === 'The service does not answer. Is it running?'")
-    page.errors.clear()
-
-
-@pytest.mark.slow
-def test_the_page_fits_phones_and_screens_in_both_color_schemes(page, tmp_path):
-    page.type("A man rides a horse.\nA woman sings.")
-    page.evaluate("scores.click()")
-    page.press("Enter", browser.CONTROL)
-    page.until(IDLE)
-    for scheme, (width, height) in product(("light", "dark"), ((1200, 700), (360, 740))):
-        page.set_color_scheme(scheme)
-        page.resize(width, height)
-        page.screenshot(tmp_path / f"{width}-{scheme}.png")
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        background = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert (int(re.search(r"\d+", background)[0]) > 127) == (scheme == "light")
-        beside = "text.getBoundingClientRect().right <= send.getBoundingClientRect().left"
-        assert page.evaluate(beside) == (width > 700)
-
-
 def test_an_impossible_address_is_named_before_the_model_is_read():
     with socket.create_server(("127.0.0.1", 0)) as other:
         used = other.getsockname()[1]
@@ -466,13 +364,3 @@ def test_an_impossible_option_is_refused_in_one_line(capsys, words, text):
     with pytest.raises(SystemExit, match="2"):
         main(["serve", "nosuch", *words])
     assert capsys.readouterr().err == f"error: argument {text} (--help shows all options)\n"
-
-
-def test_a_missing_package_is_named_with_its_extra(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "uvicorn", None)
-    monkeypatch.delitem(sys.modules, "diet_fairseq.translate.service.server", raising=False)
-    with pytest.raises(SystemExit, match="1"):
-        main(["serve", "nosuch"])
-    assert capsys.readouterr().err == (
-        "error: this needs uvicorn: in the checkout, pip install '.[serve]'\n"
-    )

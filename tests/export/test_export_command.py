@@ -138,6 +138,7 @@ def test_a_model_of_absolute_positions_says_how_long_a_sentence_may_be(place, tm
         assert description.max_target_length == (None if scheme == "none" else tiny.LIMIT - 1)
 
 
+@pytest.mark.slow
 def test_bad_input_is_refused_in_one_line_and_leaves_nothing(place, tmp_path, capsys):
     out, good, data = tmp_path / "out", place / "checkpoint.pt", place / "data-bin"
     hostile = tmp_path / "hostile.pt"
@@ -167,6 +168,7 @@ def test_bad_input_is_refused_in_one_line_and_leaves_nothing(place, tmp_path, ca
         assert names_in(tmp_path) == {"hostile.pt"}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("words", "value"),
     [
@@ -186,6 +188,7 @@ def test_a_checkpoint_that_has_diverged_is_refused(place, tmp_path, capsys, word
     assert not out.exists()
 
 
+@pytest.mark.slow
 def test_an_export_that_computes_something_else_is_not_kept(place, tmp_path, capsys, monkeypatch):
     furthest = float("nan")  # more than the tolerance, too
     monkeypatch.setattr(export, "measure_difference", lambda *_: furthest)
@@ -211,6 +214,7 @@ def test_a_file_that_comes_while_a_folder_is_written_is_not_removed(tmp_path):
     assert names_in(out) == {"late"}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("target", ["hf", "ctranslate2"])
 def test_a_full_disk_is_told_in_one_line_and_leaves_nothing(place, tmp_path, target, capsys):
     """A limit on the size of files fails as a full disk does, within each library's own writer."""

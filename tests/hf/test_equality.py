@@ -56,7 +56,7 @@ def check_logits(case):
     assert_same(tiny.model_of(case), converted(case))
 
 
-@tiny.each(tiny.NO_BACKEND)
+@tiny.each(tiny.NO_BACKEND, all_schemes=True)
 def test_logits_are_fairseq_s_with_padding_on_either_side(case):
     check_logits(case)
 

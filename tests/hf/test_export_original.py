@@ -64,6 +64,7 @@ def trained(build, folder: Path, out: Path, **changes) -> Path:
     return out
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", TRANSLATIONS)
 def test_a_trained_translation_model_is_of_its_class_again(name, tmp_path):
     build, changes = TRANSLATIONS[name]
@@ -73,6 +74,7 @@ def test_a_trained_translation_model_is_of_its_class_again(name, tmp_path):
     compare_folder(tmp_path)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ENCODERS)
 def test_a_trained_encoder_is_of_its_class_again(name, tmp_path):
     build, changes = ENCODERS[name]
@@ -135,6 +137,7 @@ def test_the_folder_needs_no_package_of_ours(tmp_path):
     assert json.loads(done.stdout) == expected[0].tolist()
 
 
+@pytest.mark.slow
 def test_a_model_with_other_positions_is_refused(tmp_path):
     take_back(originals.marian(tmp_path / "folder"), tmp_path / "out")
     args, known = swapped(tmp_path / "out", "transformer_rope")
@@ -158,6 +161,7 @@ def m2m_100_out(tmp_path_factory) -> Path:
     return folder / "out"
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("change", "says"),
     [

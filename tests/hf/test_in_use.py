@@ -100,13 +100,10 @@ def test_a_model_within_another_module_keeps_its_gains(case):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(
-    ("case", "name"),
+@tiny.each(TRANSLATION)
+def test_every_step_and_every_cache_equals_the_whole_forward_pass(case):
     # transformers 5.24 calls `cache` what was `past_key_values`
-    [*((case, "cache") for case in TRANSLATION), (tiny.Case("t5"), "past_key_values")],
-    ids=str,
-)
-def test_every_step_and_every_cache_equals_the_whole_forward_pass(case, name):
+    name = "cache" if case.kind.kinds else "past_key_values"
     model = converted(case)
     targets = tiny.padded(tiny.TARGETS, left_pad=True)
     mask = targets.ne(tiny.PAD).long()
@@ -303,19 +300,6 @@ def test_a_model_of_a_configuration_alone_has_the_scheme_s_own_start():
     scheme = model.encoder.layers[0].self_attn.positions
     assert float(scheme.scalars.max()) == pytest.approx(3.0)  # --position-start local
     assert scheme.row_of_offset.tolist() == list(range(2 * 1024 - 1))
-
-
-def test_heads_that_share_a_score_start_elsewhere_in_every_layer():
-    from diet_fairseq.hf import DietTransformerConfig, DietTransformerModel
-
-    sizes = {"layers": 3, "embed_dim": 16, "ffn_embed_dim": 16, "attention_heads": 2}
-    both = {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in sizes.items()}
-    options = {"position_scheme": "diet_rel", "position_options": {"position_sharing": "head"}}
-    model = DietTransformerModel(DietTransformerConfig(**options, vocab_size=20, **both))
-    for side, expected in ((model.encoder, [0, -1, 1]), (model.decoder, [0, -1, -2])):
-        schemes = [layer.self_attn.positions for layer in side.layers]
-        peaks = [int(scheme.scalars[:, 0].argmax()) - scheme.outermost for scheme in schemes]
-        assert peaks == expected
 
 
 def test_two_names_of_one_cache_are_refused():

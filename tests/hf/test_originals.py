@@ -32,18 +32,19 @@ from tests.hf.test_bad_input import refused
 from tests.support import originals
 from tests.support.checkpoints import Touch
 
+#: the first of each class are in the default run
 TRANSLATIONS = {
     "marian": (originals.marian, {}),
+    "m2m_100": (originals.m2m_100, {}),
+    "nllb": (originals.nllb, {"activation_function": "gelu_new"}),
+    "mbart": (originals.mbart, {}),
+    "bart": (originals.bart, {}),
     "marian, static": (originals.marian, {"scale_embedding": False, "activation_function": "relu"}),
     "marian, untied": (originals.marian, {"tie_word_embeddings": False,
                                           "activation_function": "gelu"}),
     "marian, separate": (originals.marian, {"separate": True}),
-    "m2m_100": (originals.m2m_100, {}),
     "m2m_100, untied": (originals.m2m_100, {"tie_word_embeddings": False,
                                             "scale_embedding": False}),
-    "nllb": (originals.nllb, {"activation_function": "gelu_new"}),
-    "mbart": (originals.mbart, {}),
-    "bart": (originals.bart, {}),
     "bart, scaled": (originals.bart, {"scale_embedding": True, "activation_function": "relu"}),
 }  # fmt: skip
 
@@ -51,9 +52,9 @@ ENCODERS = {
     "xlm-roberta": (originals.xlm_roberta, {}),
     "roberta": (originals.roberta, {"layer_norm_eps": 1e-5}),
     "bert": (originals.bert, {}),
+    "electra": (originals.electra, {}),
     "bert, masked words alone": (originals.bert, {"head": "ForMaskedLM", "type_vocab_size": 3,
                                                   "hidden_act": "relu"}),
-    "electra": (originals.electra, {}),
     "electra, wide": (originals.electra, {"embedding_size": 16, "layer_norm_eps": 1e-5}),
     "bert, untied": (originals.bert, {"tie_word_embeddings": False}),
 }  # fmt: skip
@@ -64,6 +65,7 @@ def marian_folder(tmp_path_factory) -> Path:
     return originals.marian(tmp_path_factory.mktemp("marian") / "folder")
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("name", TRANSLATIONS)
 def test_a_translation_model_has_its_outputs(name, tmp_path):
     build, changes = TRANSLATIONS[name]
@@ -112,6 +114,7 @@ def compare_translation(folder: Path, out: Path) -> None:
             torch.testing.assert_close(actual, expected, rtol=1e-5, atol=2e-5)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", ENCODERS)
 def test_an_encoder_has_its_outputs(name, tmp_path, capsys):
     build, changes = ENCODERS[name]
@@ -212,6 +215,7 @@ def test_an_encoder_s_case_is_kept(tmp_path):
     assert (tmp_path / "out" / "vocab.txt").read_text() == (folder / "vocab.txt").read_text()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("build", "arch"),
     [
@@ -244,6 +248,7 @@ def swapped(out: Path, arch: str) -> tuple[Namespace, Any]:
     return args, model
 
 
+@pytest.mark.slow
 def test_an_imported_model_goes_on_to_other_libraries(marian_folder, tmp_path):
     take_back(marian_folder, tmp_path / "out")
     main(["export", "ctranslate2", str(tmp_path / "out"), str(tmp_path / "ctranslate2")])
@@ -304,6 +309,7 @@ def test_defaults_of_generation_are_kept(marian_folder, tmp_path, capsys):
     assert " --activation-fn swish " in (tmp_path / "out" / "options.txt").read_text()
 
 
+@pytest.mark.slow
 def test_nllb_s_old_tokenizer_puts_the_tag_at_the_end(tmp_path):
     folder = originals.nllb(tmp_path / "folder")
     path = folder / "tokenizer_config.json"
@@ -398,6 +404,7 @@ def generate(folder: Path, out: Path, lines: list[str]) -> list[str]:
     return translations
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("build", [originals.marian, originals.bert])
 def test_the_licence_of_the_original_is_kept(build, tmp_path):
     folder = build(tmp_path / "folder")
@@ -438,6 +445,7 @@ def test_weights_in_pytorch_s_format_are_read_as_data(marian_folder, tmp_path):
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -464,6 +472,7 @@ def test_an_option_that_fairseq_s_model_lacks_is_refused(change, says, marian_fo
     assert {path.name for path in tmp_path.iterdir()} == {"folder"}
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [

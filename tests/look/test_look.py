@@ -4,7 +4,6 @@ import base64
 import csv
 import re
 from argparse import Namespace
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from diet_fairseq.look.windows import read_ids, read_windows, window_length
 from diet_fairseq.translate.loading import LoadedModel, load_transformer
 from diet_fairseq.translate.model_files import NO_SUBWORDS, ModelOptions, resolve_model
 from diet_fairseq.translate.model_json import ModelDescription
-from tests.support import browser, hugging, tiny
+from tests.support import hugging, tiny
 from tests.support.tiny import Case
 
 LENGTH = 12
@@ -310,28 +309,3 @@ def test_layers_of_cross_attention_share_a_picture(tmp_path):
     items = report.draw_sections(Analysis(model, "random words", scores), 1.0, tmp_path, "")
     places = [item.caption for item in items["positions"]]
     assert sorted(places) == ["cross-attention", "decoder", "encoder"]
-
-
-@pytest.mark.slow
-def test_a_browser_shows_two_models_on_phones_and_screens(page, encoder, text, tmp_path):
-    if not browser.chromium():
-        pytest.skip("needs chromium")
-    folder = tmp_path / "both"
-    options = ["--out", str(folder), "--text", str(text)]
-    main(["look", str(encoder), str(encoder), *options])
-    with browser.open_browser(tmp_path) as tab:
-        tab.open(f"file://{folder}/index.html")
-        unloaded = "[...document.images].filter(image => !image.naturalWidth).length"
-        assert tab.evaluate("document.images.length") > 0
-        assert tab.evaluate(unloaded) == 0
-        focused = []
-        while "wide" not in focused:
-            tab.press("Tab")
-            focused.append(tab.evaluate("document.activeElement.className"))
-            assert len(focused) < 20
-        for scheme, (width, height) in product(("light", "dark"), ((1000, 3000), (360, 740))):
-            tab.set_color_scheme(scheme)
-            tab.resize(width, height)
-            tab.screenshot(tmp_path / f"{width}-{scheme}.png")
-            assert tab.evaluate("document.documentElement.scrollWidth") <= width
-        assert tab.errors == []

@@ -22,8 +22,15 @@ def inputs_of(model):
     return (source,) if tiny.is_encoder(model) else (source, lengths, target)
 
 
-@pytest.mark.parametrize("record", RECORDERS.values(), ids=RECORDERS)
-@tiny.each([Case("none"), Case("diet_rel"), Case("none", family="roberta")])
+@pytest.mark.parametrize(
+    ("case", "record"),
+    zip(
+        [Case("none"), Case("diet_rel"), Case("none", family="roberta")],
+        RECORDERS.values(),
+        strict=True,
+    ),
+    ids=str,
+)
 def test_recordings_are_refused(case, record):
     """The scheme `none` is refused, too: its computation depends on the padding."""
     model = tiny.model_of(case)

@@ -13,6 +13,7 @@ ARCH = ["--arch", "transformer_diet_rel_tiny"]
 SMALL = [*TINY[2:], "--max-update", "1", "--no-save"]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -200,6 +200,7 @@ def end_early():
     print("BackgroundConsumer" in [type(thread).__name__ for thread in threading.enumerate()])
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("plugin", [True, False])
 def test_the_thread_that_reads_on_ends_before_the_program(plugin):
     """PyTorch's code in it would abort while the interpreter ends."""

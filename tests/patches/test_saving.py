@@ -120,7 +120,7 @@ def test_training_does_not_begin_where_it_can_not_save(data, tmp_path):
     assert "num. shared model params" not in done.text
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [20, 2])
 def test_updates_at_the_end_of_an_epoch_are_saved_like_others(data, tmp_path, keep):
     """Otherwise, without checkpoints of epochs, an average would take an older one."""

@@ -127,12 +127,11 @@ def check_searches(kind: str, number: int = 12) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_random_searches_equal_fairseq_s(kind):
-    check_searches(kind)
+    check_searches(kind, 8)
 
 
 MUTANTS: mutants.Table = [
     (check_searches, mutants.every_model_has_standard_output, "own-output"),
-    (check_searches, mutants.every_model_has_standard_output, "adaptive-softmax"),
 ]
 
 

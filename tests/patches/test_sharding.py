@@ -131,6 +131,7 @@ def test_bf16_computes_in_bfloat16_and_keeps_float32_parameters(data, tmp_path):
     assert torch.bfloat16 not in {value.dtype for value in values if torch.is_tensor(value)}
 
 
+@pytest.mark.slow
 def test_one_process_computes_in_bfloat16_as_without_sharding(data, tmp_path):
     options = (*words(data, RUNS["a score that all layers share"]), "--bf16", "--no-save")
     ours, theirs = (

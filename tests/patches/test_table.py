@@ -107,31 +107,37 @@ def changes():
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", PATCHES_MODES)
 def test_importing_changes_the_targets_of_the_table_alone(mode, changes):
     rows = [row for row in TABLE if row.reasons.keys() & PATCHES_MODES[mode]]
     assert set(changes[mode]["attributes"]) == {row.target for row in rows}
 
 
+@pytest.mark.slow
 def test_importing_changes_few_attributes(changes):
     assert 0 < len(changes["all"]["attributes"]) <= MOST_ATTRIBUTES
 
 
+@pytest.mark.slow
 def test_importing_takes_little_time_on_top_of_fairseq(changes):
     assert min(changes[mode]["seconds"] for mode in PATCHES_MODES) <= MOST_SECONDS
 
 
+@pytest.mark.slow
 def test_everything_is_registered_in_every_mode(changes):
     names = {"transformer_diet_rel", "masked_lm_nsp", "fused_adamw", "linear_ratio", "electra"}
     assert names <= set(changes["all"]["registered"])
     assert changes["all"]["registered"] == changes["no-correctness"]["registered"]
 
 
+@pytest.mark.slow
 def test_importing_imports_no_other_packages(changes):
     """scikit-learn, scipy and PyTorch's sharding are imported where they are used."""
     assert set(changes["all"]["packages"]) <= {"diet_fairseq", "torch"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", PATCHES_MODES)
 def test_every_change_is_undone_in_every_mode(mode, changes):
     assert changes[mode]["undone"] == []
@@ -172,7 +178,7 @@ def output_of(mode, *words):
     return done.returncode, done.stderr
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -194,15 +200,11 @@ def test_each_target_is_wrapped_once():
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.target)
-def test_a_row_gives_a_reason_of_each_of_its_kinds(row):
+def test_a_row_has_reasons_and_is_applied_once_and_undone(row):
     assert row.reasons
     assert row.reasons.keys() <= PATCH_REASONS
     assert all(row.reasons.values())
     assert "." in row.replacement
-
-
-@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.target)
-def test_a_row_is_applied_once_and_undone(row):
     owner, name = row.find_target()
     before = vars(owner)[name]
     alone = Patches([row])

@@ -24,7 +24,6 @@ with pytest.MonkeyPatch.context() as patch:
 LENGTH = 9
 #: of two sentences
 ACROSS = {"target": (5, 3), "source": (7, 4)}
-NAMES = ("alibi", "kerple", "sandwich", "fire", "cpb")
 
 
 def scheme_of(
@@ -207,9 +206,9 @@ def slopes_by_the_paper(heads: int) -> list[float]:
     return slopes_by_the_paper(lower) + slopes_by_the_paper(2 * lower)[::2][: heads - lower]
 
 
-@pytest.mark.parametrize("heads", range(1, 40))
-def test_slopes_are_the_published_ones(heads: int) -> None:
-    close(published_slopes(heads), torch.tensor(slopes_by_the_paper(heads)))
+def test_slopes_are_the_published_ones() -> None:
+    for heads in range(1, 40):
+        close(published_slopes(heads), torch.tensor(slopes_by_the_paper(heads)))
 
 
 def check_symmetry(heads: int) -> None:
@@ -313,83 +312,17 @@ def test_fire_starts_as_the_paper_s_listing() -> None:
     assert float(scheme.threshold) == float(theirs.multiplier)
 
 
-# --- what all of them hold -------------------------------------------------------------------
-
-
-def check_zero(name: str) -> None:
-    scheme = scheme_of(name)
-    scheme.zero()
-    score = matrix_of(scheme, full())
-    close(score, torch.zeros_like(score))
-    (score * torch.randn_like(score)).sum().backward()
-    assert any(bool(p.grad.any()) for p in scheme.parameters() if p.grad is not None)
-
-
-@pytest.mark.parametrize("name", ["kerple", "fire", "cpb"])
-def test_zero_is_no_score_and_learns(name: str) -> None:
-    check_zero(name)
-
-
-def check_padding(name: str) -> None:
-    scheme = scheme_of(name)
-    mask = torch.zeros(3, LENGTH, dtype=torch.bool)
-    mask[0, :4], mask[1, 5:], mask[2, [2, 5]] = True, True, True  # left, right, within
-    score = matrix_of(scheme, Layout.of_self_attention(mask))
-    for row in range(3):
-        unpadded = score[row % len(score)][:, ~mask[row]][:, :, ~mask[row]]
-        close(unpadded, matrix_of(scheme, full(int((~mask[row]).sum())))[0])
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_sentence_has_its_scores_wherever_padding_stands(name: str) -> None:
-    check_padding(name)
-
-
-def check_new_queries(name: str) -> None:
-    scheme = scheme_of(name, causal=True)
-    for mask in (torch.zeros(2, LENGTH).bool(), torch.arange(LENGTH) < torch.tensor([[0], [4]])):
-        whole = matrix_of(scheme, Layout.of_self_attention(mask, True))
-        for queries in (1, 3):
-            rows = matrix_of(scheme, Layout.of_self_attention(mask, True, queries))
-            close(rows, whole[..., -queries:, :])
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_new_queries_have_the_last_rows(name: str) -> None:
-    check_new_queries(name)
-
-
-def check_half(name: str) -> None:
-    scheme = scheme_of(name)
-    score = matrix_of(scheme.bfloat16(), full())
-    assert score.dtype is torch.float32
-    with torch.autocast("cpu", torch.bfloat16):
-        again = matrix_of(scheme, full())
-    assert again.dtype is torch.float32
-    close(again, score)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_scores_and_sums_of_gradients_are_float32_in_half_precision(name: str) -> None:
-    check_half(name)
-
-
 # --- mutants ---------------------------------------------------------------------------------
 
 MUTANTS: mutants.Table = [
     (check_bloom, mutants.slopes_of_a_formula_for_powers_of_two, 12),
     (check_symmetry, mutants.a_slope_that_rises_after_the_query, 8),
     (check_across, mutants.a_cross_score_of_slots, ACROSS),
-    (check_kerple, mutants.kernels_of_the_next_head, "log"),
     (check_kerple, mutants.kernels_without_bounds, "power"),
     (check_bound, mutants.kernels_that_are_stuck_at_a_bound, "log"),
     (check_sandwich, mutants.ratios_that_multiply, 4),
     (check_fire, mutants.a_normalizer_of_the_key, (0.7, 4 / 512)),
-    (check_padding, mutants.networks_of_slots, "fire"),
-    (check_new_queries, mutants.the_new_token_stands_first, "fire"),
-    (check_zero, mutants.a_zero_that_learns_nothing, "fire"),
     (check_swin, mutants.offsets_without_a_sign, 9),
-    (check_half, mutants.a_dense_score_in_half_precision, "fire"),
 ]
 
 

@@ -176,31 +176,6 @@ def test_the_token_itself_is_not_turned(kind):
     torch.testing.assert_close(diagonal, content, atol=1e-4, rtol=1e-4)
 
 
-def check_new_key(kind):
-    scheme, (q, k) = of_kind(kind), vectors()
-    whole = scheme.transform(q, k, layout_of())
-    last = [x[:, :, -1:] for x in (q, k)]
-    new = scheme.transform(*last, layout_of(queries=1).last_keys(1))
-    torch.testing.assert_close(list(new), [x[:, :, -1:] for x in whole])
-
-
-@each
-def test_a_new_key_is_turned_as_it_is_among_all(kind):
-    check_new_key(kind)
-
-
-def check_padding(kind):
-    scheme, (q, k) = of_kind(kind), vectors()
-    alone = scheme.transform(q[:, :, 3:], k[:, :, 3:], layout_of(LENGTH - 3))
-    padded = scheme.transform(q, k, layout_of(left_pad=3))
-    torch.testing.assert_close([x[:, :, 3:] for x in padded], list(alone))
-
-
-@each
-def test_positions_count_real_tokens(kind):
-    check_padding(kind)
-
-
 def check_gradient(kind):
     """The gradient is the transposed map, whose rows are the images of the unit vectors."""
     scheme, layout = of_kind(kind), layout_of(3)
@@ -333,8 +308,6 @@ MUTANTS: mutants.Table = [
     (check_llama, mutants.yarn_without_its_temperature, "YaRN"),
     (check_offsets, mutants.queries_turned_backwards, "all pairs"),
     (check_offsets, mutants.keys_that_fade_as_queries, "xPos"),
-    (check_new_key, mutants.the_new_key_stands_first, "all pairs"),
-    (check_padding, mutants.positions_from_arange, "all pairs"),
     (check_gradient, mutants.gradients_turned_on, "all pairs"),
     (check_half, mutants.angles_in_half_precision, "all pairs"),
     (check_once, mutants.nothing_that_layers_share, "all pairs"),

@@ -380,6 +380,7 @@ def test_every_scheme_says_where_it_is_from():
 
 MUTANTS: mutants.Table = [
     (check_contract, mutants.a_promise_of_factors, "t5"),
+    (check_contract, mutants.a_dense_score_in_half_precision, "fire"),
     (check_too_long, mutants.no_length_is_refused, "diet_abs"),
     (check_rank, mutants.factors_of_another_rank, "diet_abs"),
 ]

@@ -58,6 +58,7 @@ def test_bf16_trains_on_a_cpu_and_translates(data: Path, tmp_path: Path) -> None
     assert len(translations(run("generate", data, *TRANSLATE, "--path", path))) == 4
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_scheme_is_refused_by_parameter(data: Path, tmp_path: Path) -> None:
     path = train(data, tmp_path, "--arch", "transformer_t5")
     options = ["--arch", "transformer_diet_rel", "--save-dir", tmp_path, "--restore-file", path]

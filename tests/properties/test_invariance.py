@@ -220,18 +220,12 @@ def test_half_precision_stays_finite_and_close(case):
 
 MUTANTS: mutants.Table = [
     (check_alone, mutants.positions_from_arange, "diet_abs"),
-    (check_alone, mutants.padding_is_seen, "t5"),
     (check_alone, mutants.tokens_are_compressed_by_their_slots, "linformer-roberta"),
-    (check_alone, mutants.a_length_that_counts_padding, "diet_abs"),
     (check_gap, mutants.offsets_that_count_padding_within, "tupe_r-roberta"),
     (check_gap, mutants.gates_that_count_padding, "cope-roberta"),
-    (
-        check_gap,
-        mutants.gaps_that_count_unless_a_neighbour_is_padded_on_the_left,
-        "diet_abs-roberta",
-    ),
+    (check_gap, mutants.networks_of_slots, "fire-roberta"),
     (check_past, mutants.the_future_is_seen, "diet_rel"),
-    (check_shift, mutants.offsets_that_weigh_more_further_on, "diet_rel"),
+    (check_shift, mutants.offsets_that_weigh_more_further_on, "t5"),
     (check_full_context, mutants.the_future_is_never_seen, "t5"),
     (check_weights, mutants.padding_is_seen, "shaw"),
     (check_weights, mutants.weights_that_sum_to_less, "none"),

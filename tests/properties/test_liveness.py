@@ -1,9 +1,5 @@
 """The order of words matters in every layer, and every parameter of a scheme learns."""
 
-from collections.abc import Callable
-from functools import cache
-
-import pytest
 import torch
 
 from tests.support import mutants, tiny
@@ -14,39 +10,13 @@ close = torch.testing.assert_close
 ORDER = torch.tensor([3, 0, 5, 1, 7, 2, 6, 4])
 
 
-@cache
-def loaded(case: Case) -> torch.nn.Module:
-    """A fresh model in eval mode that has loaded the parameters of the case's."""
-    return tiny.copy_of(tiny.model_of(case), case)
-
-
-def each(cases: list[Case]) -> Callable[[tiny.Test], tiny.Test]:
-    """Cases as they are built, and one of each scheme after a load: `test_state` has any model that
-    is loaded give the numbers of the one that was saved."""
-
-    def decorate(test: tiny.Test) -> tiny.Test:
-        pairs = [(case, tiny.model_of) for case in tiny.share_of(test.__name__, cases)]
-        pairs += [(case, loaded) for case in tiny.first_of_each_scheme(cases)]
-        parameters = [
-            pytest.param(
-                *(case, make),
-                id=f"{case}-after_a_load" if make is loaded else str(case),
-                marks=tiny.run_of(case, cases),
-            )
-            for case, make in pairs
-        ]
-        return pytest.mark.parametrize(("case", "make"), parameters)(test)
-
-    return decorate
-
-
 @torch.no_grad()
-def check_order(case: Case, make=tiny.model_of) -> None:
+def check_order(case: Case) -> None:
     """Words in another order give other outputs, but for models without positions.
 
     Of encoder and decoder; the latter reads a whole sentence, or else its mask would tell order.
     """
-    model = make(case)
+    model = tiny.model_of(case)
     (words,) = tiny.sentences(8, seed=10)
     knows_order = case.scheme != "none"
 
@@ -66,11 +36,11 @@ def check_order(case: Case, make=tiny.model_of) -> None:
 
 
 @torch.no_grad()
-def check_every_layer(case: Case, make=tiny.model_of) -> None:
+def check_every_layer(case: Case) -> None:
     """Each attention on its own knows the order of its input."""
     x = tiny.vectors(1, 8, tiny.DIM)
     no_padding = torch.zeros(1, 8, dtype=torch.bool)
-    modules = attentions(make(case))
+    modules = attentions(tiny.model_of(case))
     places = tiny.LAYERS * (3 if case.option("position_cross_attention") else 2)
     if case.family != "transformer":
         places = tiny.LAYERS
@@ -82,9 +52,9 @@ def check_every_layer(case: Case, make=tiny.model_of) -> None:
         assert moved > tiny.VISIBLE, attention.name
 
 
-def check_gradients(case: Case, make=tiny.model_of) -> None:
+def check_gradients(case: Case) -> None:
     """Every position parameter has a gradient, but for those that softmax is blind to."""
-    model = make(case)
+    model = tiny.model_of(case)
     gradients = tiny.gradients(model, tiny.some_loss(tiny.logits(model)))
     for name in tiny.position_parameters(model):
         assert name in gradients, name
@@ -101,19 +71,19 @@ def blind(case: Case, name: str) -> bool:
     return name.endswith("pos_k_linear.bias") and tied
 
 
-@each(tiny.CASES)
-def test_the_order_of_words_matters_wherever_there_are_positions(case, make):
-    check_order(case, make)
+@tiny.each(tiny.CASES)
+def test_the_order_of_words_matters_wherever_there_are_positions(case):
+    check_order(case)
 
 
-@each(tiny.IN_ATTENTION)
-def test_every_layer_knows_the_order_of_its_input(case, make):
-    check_every_layer(case, make)
+@tiny.each(tiny.IN_ATTENTION)
+def test_every_layer_knows_the_order_of_its_input(case):
+    check_every_layer(case)
 
 
-@each(tiny.IN_ATTENTION)
-def test_every_position_parameter_learns(case, make):
-    check_gradients(case, make)
+@tiny.each(tiny.IN_ATTENTION)
+def test_every_position_parameter_learns(case):
+    check_gradients(case)
 
 
 # --- mutants ---------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ def test_the_properties_together_meet_every_case():
     met = {
         argument
         for mark in marks
-        if mark.name == "parametrize" and mark.args[0] in ("case", ("case", "make"))
+        if mark.name == "parametrize" and mark.args[0] == "case"
         for parameter in mark.args[1]
         for argument in getattr(parameter, "values", [parameter])
     }

@@ -206,44 +206,69 @@ def of_scheme(*names: str) -> list[Case]:
 
 #: options that mean the same in every scheme
 COMMON = {"attention_backend", "position_input", "position_sharing", "segment_scheme"}
-#: a test has one in so many of the cases whose options are all of `COMMON`
-PART = 4
-#: a test of more cases than this leaves all but one of each scheme to the slow run
-MANY = 30
+#: of longer lists of cases, a test has one in so many of those whose options are all of `COMMON`,
+#: and one in so many of those with an option of their scheme
+COMMON_PART, OWN_PART, LONG = 5, 2, 30
+#: of longer lists of cases, a test leaves all but one of each kind of scheme to the slow run
+MANY = 12
 
 Test = Callable[..., None]
 
 
-def each(cases: list[Case]) -> Callable[[Test], Test]:
-    """Parametrize a test over the cases: over all if they are few, else over its share."""
+def each(
+    cases: list[Case], own_part: int = OWN_PART, all_schemes: bool = False
+) -> Callable[[Test], Test]:
+    """Parametrize a test over the cases: over all if they are few, else over its share.
+
+    Args:
+        cases: models
+        own_part: the test has one in so many of the cases with an option of their scheme
+        all_schemes: the default run has every scheme, and not one of each kind
+    """
 
     def decorate(test: Test) -> Test:
-        parameters: list[Any] = cases
-        if len(cases) > MANY:
-            share = share_of(test.__name__, cases)
-            parameters = [pytest.param(case, marks=run_of(case, cases)) for case in share]
+        name = test.__name__
+        share = share_of(name, cases, own_part) if len(cases) > LONG else cases
+        quick = quick_cases(name, share, all_schemes)
+        parameters = [pytest.param(case, marks=run_of(case, quick)) for case in share]
         return pytest.mark.parametrize("case", parameters, ids=str)(test)
 
     return decorate
 
 
-def share_of(test: str, cases: list[Case]) -> list[Case]:
-    """Every scheme in every kind of model, with its own options, and some with common ones.
+def share_of(test: str, cases: list[Case], own_part: int = OWN_PART) -> list[Case]:
+    """Every scheme in every kind of model, and some of the cases with options.
 
     The tests deal the latter among themselves, so that together they meet every case.
     """
-    common = [case for case in CASES if case.options and COMMON.issuperset(dict(case.options))]
-    dealt = {case for n, case in enumerate(common) if (n + len(test)) % PART}
+    dealt: set[Case] = set()
+    with_options = [case for case in CASES if case.options]
+    for is_common, part in ((True, COMMON_PART), (False, own_part)):
+        alike = [
+            case for case in with_options if COMMON.issuperset(dict(case.options)) == is_common
+        ]
+        dealt.update(case for n, case in enumerate(alike) if (n + len(test)) % part)
     return [case for case in cases if case not in dealt]
 
 
-def run_of(case: Case, cases: list[Case]) -> list[pytest.MarkDecorator]:
-    """The marks of a case: the default run has every scheme in one family, each in turn."""
-    of_this_scheme = [candidate for candidate in cases if candidate.scheme == case.scheme]
-    plain = [candidate for candidate in of_this_scheme if not candidate.options] or of_this_scheme
-    # the number of cases differs between tests, so that they meet a scheme in different families
-    in_turn = plain[(list(SCHEMES).index(case.scheme) + len(cases)) % len(plain)]
-    return [] if case == in_turn else [pytest.mark.slow]
+def quick_cases(test: str, cases: list[Case], all_schemes: bool = False) -> set[Case]:
+    """The default run's cases: one scheme of each kind in one kind of model.
+
+    The names of tests differ in length, so that they meet a scheme and a kind of model in turn.
+    """
+    if len(cases) <= MANY:
+        return {*cases}
+    alike: dict[object, list[Case]] = {}
+    for case in cases:
+        kind = case.scheme if all_schemes else (case.kind.kinds, case.kind.compressed)
+        alike.setdefault(kind, []).append(case)
+    plain = ([case for case in group if not case.options] or group for group in alike.values())
+    return {group[len(test) % len(group)] for group in plain}
+
+
+def run_of(case: Case, quick: set[Case]) -> list[pytest.MarkDecorator]:
+    """The marks of a case."""
+    return [] if case in quick else [pytest.mark.slow]
 
 
 def first_of_each_scheme(cases: list[Case]) -> list[Case]:

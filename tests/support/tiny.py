@@ -36,6 +36,7 @@ from tests.support.cases import (  # noqa: F401, since tests have them from here
     has_parameters,
     of_scheme,
     options_of,
+    quick_cases,
     run_of,
     share_of,
 )

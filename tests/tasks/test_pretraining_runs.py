@@ -121,6 +121,7 @@ def test_an_encoder_starts_from_a_stock_roberta_and_resumes(documents, stock, tm
     assert "warm start: " not in validated.text
 
 
+@pytest.mark.slow
 def test_a_stock_roberta_is_not_resumed_as_another_model(documents, stock, tmp_path):
     done = train(documents, tmp_path, *DIET, "--batch-size", 8, "--restore-file", stock)
     assert done.status == 1
@@ -149,7 +150,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("line", REFUSED)
 def test_impossible_pretraining_is_refused(documents, tmp_path, line):
     done = train(documents, tmp_path, "--batch-size", 8, "--max-update", 2, *line.split())

@@ -175,18 +175,17 @@ FORGERIES = {
 
 
 @pytest.mark.parametrize("forgery", FORGERIES)
-def test_a_forged_model_is_refused_and_ends_no_process(exported, tmp_path, forgery):
+def test_a_forged_model_is_refused(exported, tmp_path, forgery):
     change, fault = FORGERIES[forgery]
     folder = tmp_path / "folder"
     shutil.copytree(exported, folder)
     forge(folder, change)
-    outcome = attempt(partial(translate, folder, exported.parent / "text"), tmp_path / "tried")
-    assert outcome.fault is None
-    assert outcome.status == 1
-    last = outcome.err.splitlines()[-1]
-    assert last.startswith(f"error: {folder / 'model.bin'} is not in the format of `diet-fairseq")
-    assert fault in last
-    assert last.endswith("it can run into memory errors")
+    with pytest.raises(UserError) as error:
+        check_ctranslate2_folder(folder)
+    text = str(error.value)
+    assert text.startswith(f"{folder / 'model.bin'} is not in the format of `diet-fairseq")
+    assert fault in text
+    assert text.endswith("it can run into memory errors")
 
 
 def test_ctranslate2_itself_divides_by_a_forged_zero(exported, tmp_path):
@@ -194,6 +193,10 @@ def test_ctranslate2_itself_divides_by_a_forged_zero(exported, tmp_path):
     folder = tmp_path / "folder"
     shutil.copytree(exported, folder)
     forge(folder, FORGERIES["no heads"][0])
+    action = partial(translate, folder, exported.parent / "text")
+    outcome = attempt(action, tmp_path / "tried")
+    assert (outcome.status, outcome.fault) == (1, None)
+    assert "encoder/num_heads is 0" in outcome.err.splitlines()[-1]
     action = partial(translate, folder, exported.parent / "text", "--any-ctranslate2")
     assert attempt(action, tmp_path / "tried").status < 0
 
@@ -221,16 +224,20 @@ def test_vocabularies_and_config_are_checked(exported, tmp_path, name, change, f
     shutil.copytree(exported, folder)
     path = folder / name
     path.write_text(json.dumps(change(json.loads(path.read_text()))))
-    outcome = attempt(partial(translate, folder, exported.parent / "text"), tmp_path / "tried")
-    assert outcome.fault is None
-    assert fault in outcome.err.splitlines()[-1]
+    with pytest.raises(UserError) as error:
+        check_ctranslate2_folder(folder)
+    assert fault in str(error.value)
+
+
+def test_a_folder_of_two_kinds_of_vocabularies_is_refused(exported, tmp_path):
+    folder = tmp_path / "folder"
+    shutil.copytree(exported, folder)
     (folder / "source_vocabulary.txt").write_text("a\n")
-    outcome = attempt(partial(translate, folder, exported.parent / "text"), tmp_path / "tried")
-    assert "must have shared_vocabulary.json, or source_vocabulary.json and" in outcome.err or (
-        name == "config.json"
-    )
+    with pytest.raises(UserError, match=r"must have shared_vocabulary\.json, or source_vocabulary"):
+        check_ctranslate2_folder(folder)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("scheme", QUANTIZATIONS)
 def test_every_export_is_loaded(tmp_path, scheme, capsys):
     options = OPTIONS.get(scheme, ["--decoder-layers=2", "--decoder-ffn-embed-dim=24"])

@@ -84,7 +84,7 @@ def test_a_mutated_file_is_read_or_refused_in_one_line(folders, tmp_path, kind, 
     ("kind", "name", "mutate"), CASES, ids=[f"{k}-{n}-{m.__name__}" for k, n, m in CASES]
 )  # fmt: skip
 def test_every_mutated_file_is_read_or_refused_in_one_line(folders, tmp_path, kind, name, mutate):
-    try_mutations(folders, tmp_path, kind, name, mutate, range(15))
+    try_mutations(folders, tmp_path, kind, name, mutate, range(8))
 
 
 def try_mutations(folders, tmp_path, kind, name, mutate, seeds):

@@ -347,16 +347,17 @@ def test_a_request_that_fails_is_not_translated_to_its_end(serve, mirror):
     assert [len(batch) for batch in mirror.batches] == [64, 8, 1]
 
 
-@pytest.mark.parametrize(
-    ("host", "is_served"),
-    [("testserver", True), ("TestServer:80", True), ("localhost:5000", True), ("127.0.0.1", True),
-     ("[::1]:5000", True), ("10.1.2.3:80", False), ("evil.example", False), ("testserver.x", False),
-     ("127.0.0.1.evil.example", False), ("[::1", False), ("a@localhost", False), ("", False)],
-)  # fmt: skip
+SERVED = ("testserver", "TestServer:80", "localhost:5000", "127.0.0.1", "[::1]:5000")
+REFUSED = ("10.1.2.3:80", "evil.example", "testserver.x", "127.0.0.1.evil.example", "[::1",
+           "a@localhost", "")  # fmt: skip
+
+
 @pytest.mark.parametrize("path", ["/", "/health", "/nosuch"])
-def test_other_host_names_are_refused(serve, host, is_served, path):
-    answer = serve().get(path, headers={"Host": host})
-    assert (answer.status_code != 400) == is_served
+def test_other_host_names_are_refused(serve, path):
+    client = serve()
+    for host in (*SERVED, *REFUSED):
+        answer = client.get(path, headers={"Host": host})
+        assert (answer.status_code == 400) == (host in REFUSED), host
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "multipart/form-data", "text/json", None])

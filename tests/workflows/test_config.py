@@ -7,14 +7,13 @@ import pytest
 import yaml
 from fairseq.models import ARCH_CONFIG_REGISTRY
 
-from tests.support.commands import slow
 from tests.support.pages import write_own_scheme
 from tests.workflows.conftest import EXAMPLES, EncoderExperiment, Experiment, write_corpus
 
 SCHEMA = yaml.safe_load((EXAMPLES / "rules" / "translation.schema.yaml").read_text())
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -55,6 +54,7 @@ def test_a_bad_config_is_refused_in_one_message(experiment, change, message):
     assert experiment.refusal().startswith(message.format(folder=experiment.folder))
 
 
+@pytest.mark.slow
 def test_a_tokenizer_of_bleu_that_is_not_there_is_refused(experiment):
     experiment.environment["SACREBLEU"] = "/dev/null/folder"  # nothing is downloaded
     experiment.configure(bleu_tokenizer="flores200")
@@ -62,7 +62,7 @@ def test_a_tokenizer_of_bleu_that_is_not_there_is_refused(experiment):
     assert experiment.refusal().startswith(message)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -146,6 +146,7 @@ def test_a_setting_that_shapes_learning_names_another_folder(experiment):
         assert runs(experiment) == before, change
 
 
+@pytest.mark.slow
 def test_a_scheme_of_one_s_own_is_planned_in_all_steps(experiment):
     package = write_own_scheme(experiment.folder)
     built_in = runs(experiment)
@@ -173,6 +174,7 @@ def test_an_encoder_s_scheme_of_one_s_own_is_planned_in_all_steps(tmp_path):
         assert len(re.findall(rf"{program} .* --user-dir turns ", output)) == 1, program
 
 
+@pytest.mark.slow
 def test_the_machine_is_divided_among_the_trainings(experiment):
     """Four GPUs and 8 cores; neither they nor the batch decide about a new training."""
     experiment.environment["CUDA_VISIBLE_DEVICES"] = "0,1,2,3"
@@ -230,9 +232,10 @@ def test_the_carried_configs_are_valid(name, tmp_path):
     assert "train" in experiment.planned("--resources", "gpu=1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "snakefile",
-    ["Snakefile", *slow(["demo/Snakefile", "roberta/Snakefile", "papers/Snakefile"])],
+    ["Snakefile", "demo/Snakefile", "roberta/Snakefile", "papers/Snakefile"],
 )
 def test_the_linter_wants_nothing_but_containers(tmp_path, snakefile):
     """The environment is the package's own."""
@@ -251,12 +254,9 @@ def edges(graph):
     return {(names[a], names[b]) for a, b in re.findall(r"(id\d+) --> (id\d+)", graph)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("page", "kind"),
-    [
-        ("README.md", Experiment),
-        pytest.param("roberta/README.md", EncoderExperiment, marks=pytest.mark.slow),
-    ],
+    ("page", "kind"), [("README.md", Experiment), ("roberta/README.md", EncoderExperiment)]
 )
 def test_the_picture_in_the_docs_is_the_graph_of_the_rules(tmp_path, page, kind):
     write_corpus(tmp_path / "text")

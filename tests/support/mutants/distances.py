@@ -38,12 +38,6 @@ def kernels_that_are_stuck_at_a_bound(original, parameter, *bounds):
     return parameter.clamp(*bounds)
 
 
-@instead_of(Kerple, "score")
-def kernels_of_the_next_head(original, self, layout):
-    score = original(self, layout)
-    return replace(score, line=score.line.roll(1, 0))
-
-
 @instead_of(Sandwich, "score")
 def ratios_that_multiply(original, self, layout):
     score = original(self, layout)

@@ -107,12 +107,6 @@ def embeddings_that_are_not_tied(original, args, task):
 # --- what is remembered ----------------------------------------------------------------------
 
 
-@instead_of(Layout, "of_self_attention")
-def a_length_that_counts_padding(original, padding_mask, causal=False, queries=None, segments=None):
-    result = original(padding_mask, causal, queries, segments)
-    return result if queries else replace(result, length=padding_mask.size(1))
-
-
 known: dict[Any, Any] = {}
 
 

@@ -7,16 +7,7 @@ import torch
 
 from diet_fairseq.positions.cope import Cope
 from diet_fairseq.positions.deberta import Deberta
-from diet_fairseq.positions.transformer_xl import TransformerXL
 from tests.support.mutants.catching import instead_of
-
-# --- Transformer-XL --------------------------------------------------------------------------
-
-
-@instead_of(TransformerXL, "query_rows")
-def offsets_that_no_bias_meets(original, self, layout, project):
-    return replace(original(self, layout, project), bias=None)
-
 
 # --- DeBERTa ---------------------------------------------------------------------------------
 
@@ -25,13 +16,6 @@ def offsets_that_no_bias_meets(original, self, layout, project):
 def keys_that_read_the_row_of_the_opposite_offset(original, self, layout, project):
     result = original(self, layout, project)
     return replace(result, index=result.index.mT)
-
-
-@instead_of(Deberta, "_rows")
-def positions_with_the_bias_of_words(original, self, layout, project):
-    result = original(self, layout, project)
-    nothing = torch.zeros(1, self.shape.embed_dim, dtype=self.table.dtype)
-    return replace(result, rows=result.rows + project(nothing))
 
 
 # --- CoPE ------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from diet_fairseq.attention import compressed as linformer
-from diet_fairseq.positions import layout, relative, shaw, tupe
+from diet_fairseq.positions import layout, relative, tupe
 from diet_fairseq.positions import scores as score_values
 from diet_fairseq.positions.diet_abs import DietAbs
 from diet_fairseq.positions.gain import ScoreParameters
@@ -19,7 +19,7 @@ from diet_fairseq.positions.relative import OffsetScores
 from diet_fairseq.positions.scores import Dense, Factors, Offsets
 from diet_fairseq.positions.segments import SegmentScores
 from diet_fairseq.positions.shaw import Shaw
-from diet_fairseq.positions.tupe import TupeA, TupeFree
+from diet_fairseq.positions.tupe import TupeA
 from diet_fairseq.transformer import attention, decoder, encoder
 from tests.support.mutants.catching import Mutant, Patch, instead_of, instead_of_scores
 
@@ -62,17 +62,6 @@ def the_new_token_stands_first(original, padding_mask, causal=False, queries=Non
     return replace(
         result, query_positions=result.key_positions[:, : result.query_positions.size(1)]
     )
-
-
-@instead_of(Layout, "of_self_attention")
-def gaps_that_count_unless_a_neighbour_is_padded_on_the_left(
-    original, padding_mask, causal=False, queries=None, segments=None
-):
-    result = original(padding_mask, causal, queries, segments)
-    if queries or padding_mask[:, 0].any():
-        return result
-    places = torch.arange(padding_mask.size(1)).unsqueeze(0)
-    return replace(result, query_positions=places, key_positions=places, length=places.size(1))
 
 
 @instead_of(Layout, "of_self_attention")
@@ -177,17 +166,6 @@ def the_decoder_has_no_positions(original, self, layout):
 
 
 @instead_of_scores
-def decoding_forgets_positions(original, self, layout):
-    return None if layout.query_positions.size(1) == 1 else original(self, layout)
-
-
-@instead_of(Shaw, "query_rows")
-def decoding_forgets_what_queries_ask(original, self, layout, project):
-    result = original(self, layout, project)
-    return replace(result, rows=0 * result.rows) if layout.query_positions.size(1) == 1 else result
-
-
-@instead_of_scores
 def scores_without_gradient(original, *args):
     with torch.no_grad():
         return original(*args)
@@ -196,17 +174,6 @@ def scores_without_gradient(original, *args):
 @instead_of(OffsetScores, "score")
 def offsets_with_the_other_sign(original, self, layout):
     return ChangedOffsets(original(self, layout).line, change=lambda x: x.mT)
-
-
-@instead_of(shaw, "index_offsets")
-def offsets_with_the_other_sign_in_shaw(original, layout, clip):
-    rows, index = original(layout, clip)
-    return rows, index.mT
-
-
-@instead_of(OffsetScores, "score")
-def scalars_scaled_like_content(original, self, layout):
-    return original(self, layout).times(self.shape.head_dim**-0.5)
 
 
 @instead_of(Shaw, "query_rows")
@@ -220,45 +187,9 @@ def values_without_positions(original, weights, of_values):
     return 0 * original(weights, of_values)
 
 
-@instead_of(relative, "find_t5_bucket")
-def the_encoder_s_buckets_in_the_decoder(original, offset, causal, *rest):
-    return min(original(offset, False, *rest), rest[0] - 1)
-
-
 @instead_of(attention, "query_scale")
 def content_that_keeps_the_whole_scale(original, schemes, head_dim):
     return head_dim**-0.5
-
-
-@instead_of(TupeFree, "_score_pairs")
-def a_free_matrix_the_wrong_way_round(original, self, layout):
-    return original(self, layout).mT
-
-
-def a_column_that_is_not_reset(patch: Patch) -> None:
-    untie = tupe.untie
-    patch.setattr(
-        tupe,
-        "untie",
-        lambda query, key, layout, *thetas: (
-            untie(query, key, layout, *thetas)[0],
-            untie(query, key, replace(layout, key_positions=layout.key_positions + 1), *thetas)[1],
-        ),
-    )
-
-
-def a_row_that_is_not_reset(patch: Patch) -> None:
-    untie = tupe.untie
-    patch.setattr(
-        tupe,
-        "untie",
-        lambda query, key, layout, *thetas: (
-            untie(query, key, replace(layout, query_positions=layout.query_positions + 1), *thetas)[
-                0
-            ],
-            untie(query, key, layout, *thetas)[1],
-        ),
-    )
 
 
 @instead_of(tupe, "is_first_token")
