@@ -198,7 +198,6 @@ class PositionalDecoder(FairseqStack, Decoder, FairseqIncrementalDecoder):
         dictionary: Any,
         embed_tokens: nn.Module,
         no_encoder_attn: bool = False,
-        output_projection: nn.Module | None = None,
     ) -> None:
         self.cfg, self.dictionary, self.onnx_trace = cfg, dictionary, False
         self.share_input_output_embed = cfg.share_decoder_input_output_embed
@@ -207,8 +206,6 @@ class PositionalDecoder(FairseqStack, Decoder, FairseqIncrementalDecoder):
         super().__init__(
             config if not no_encoder_attn else replace(config, source=None), embed_tokens
         )
-        if output_projection is not None:
-            self.output_projection = output_projection  # instead of the one that was built
         self.register_buffer("version", torch.Tensor([3]))
         if cfg.quant_noise.pq > 0:
             self.add_quant_noise(cfg.quant_noise)

@@ -13,7 +13,7 @@ from ...files import MAX_VOCABULARY_BYTES, check_regular
 from ...text.subwords import SUBWORD_FILES
 from ...text.subwords import TARGET as TARGET_PREFIX
 from ...translate.directions import LANGUAGE, SOURCE, TARGET, Directions, Marks
-from .family import Family, State, Texts, Vocabulary
+from .family import PIECES, Family, State, Texts, Vocabulary
 
 #: the number that the logit of a symbol without an id is below all biases: its probability is
 #: nothing in float32, and label smoothing's loss stays finite
@@ -104,7 +104,7 @@ class Translation(Family):
 
     def subword_models(self, folder: Path) -> list[Path]:
         """The SentencePiece models of source and target, or that of both."""
-        raise NotImplementedError
+        return [folder / PIECES]
 
     def write_text(self, folder: Path, out: Path) -> dict[str, Any]:
         """Write the subword models.
