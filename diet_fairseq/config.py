@@ -14,14 +14,6 @@ from .positions.options import Option, at_least
 
 Scheme = TypeVar("Scheme", bound=type[PositionScheme])
 
-#: general options that only some schemes have, see `options_of`
-BY_SCHEME = {
-    "position_sharing",
-    "position_input",
-    "position_cross_attention",
-    "projection_length",
-    "projection_sharing",
-}
 #: options that per-head segments have with any scheme
 SEGMENT_OPTIONS = ("position_sharing", "position_gain")
 #: names of earlier versions, which checkpoints still have
@@ -313,9 +305,8 @@ class PositionConfig:
 
     def _has_option(self, name: str) -> bool:
         """Whether the option belongs to the scheme, to per-head segments, or to every scheme."""
-        is_general = any(option.name == name for option in GENERAL_OPTIONS)
         return (
-            (is_general and name not in BY_SCHEME)
+            not any(name in options_of(scheme) for scheme in SCHEMES.values())
             or self.position_scheme in schemes_with(name)
             or (self.segment_scheme == "per-head" and name in SEGMENT_OPTIONS)
         )

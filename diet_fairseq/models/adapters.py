@@ -222,20 +222,16 @@ class PositionalDecoder(FairseqStack, Decoder, FairseqIncrementalDecoder):
         encoder_out: dict[str, list[Tensor]] | None = None,
         incremental_state: dict[str, Any] | None = None,
         features_only: bool = False,
-        full_context_alignment: bool = False,
-        alignment_layer: int | None = None,
-        alignment_heads: int | None = None,
         src_lengths: Any = None,
         return_all_hiddens: bool = False,
+        **options: Any,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Like fairseq's: (B, T) -> (B, T, V), or features (B, T, d), and attention (B, T, S)."""
+        """Like fairseq's: (B, T) -> (B, T, V), or features (B, T, d), and attention (B, T, S).
+
+        ``options`` are those of `extract_features`.
+        """
         x, extra = self.extract_features(
-            prev_output_tokens,
-            encoder_out,
-            incremental_state,
-            full_context_alignment,
-            alignment_layer,
-            alignment_heads,
+            prev_output_tokens, encoder_out, incremental_state, **options
         )
         return (x if features_only else self.output_layer(x)), extra
 

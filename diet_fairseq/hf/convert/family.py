@@ -24,8 +24,6 @@ SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 MASK = "<mask>"
 #: the SentencePiece model of M2M-100, NLLB, mBART and XLM-R
 PIECES = "sentencepiece.bpe.model"
-
-
 #: parameters by name
 State = dict[str, Tensor]
 
@@ -176,12 +174,6 @@ class Family:
     def arguments(self, config: Any, tensors: State) -> dict[str, Any]:
         """fairseq's options, ``arch`` among them, for a folder with these parameters."""
         options = {name: getattr(config, key) for name, key in self.option_names.items()}
-        name = self.option_names["activation_fn"]
-        if options["activation_fn"] not in ACTIVATION_NAMES:
-            raise UserError(
-                f"config.json has {name} {one_line(str(options['activation_fn']))}, but fairseq's "
-                f"model has {' or '.join(ACTIVATION_NAMES)}: this folder can't be imported"
-            )
         activation = ACTIVATION_NAMES[options["activation_fn"]]
         return options | self.options | {"activation_fn": activation}
 

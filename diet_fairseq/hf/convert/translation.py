@@ -13,7 +13,7 @@ from ...files import MAX_VOCABULARY_BYTES, check_regular
 from ...text.subwords import SUBWORD_FILES
 from ...text.subwords import TARGET as TARGET_PREFIX
 from ...translate.directions import LANGUAGE, SOURCE, TARGET, Directions, Marks
-from .family import PIECES, Family, State, Texts, Vocabulary
+from .family import ACTIVATION_NAMES, PIECES, Family, State, Texts, Vocabulary
 
 #: the number that the logit of a symbol without an id is below all biases: its probability is
 #: nothing in float32, and label smoothing's loss stays finite
@@ -29,7 +29,11 @@ TAGGED = Marks(source_prefix=(SOURCE,), target_prefix=(TARGET,))
 class Translation(Family):
     """An encoder and a decoder with BART's names."""
 
-    allowed: ClassVar = {"is_encoder_decoder": (True,), "is_decoder": (False,)}
+    allowed: ClassVar = {
+        "is_encoder_decoder": (True,),
+        "is_decoder": (False,),
+        "activation_function": tuple(ACTIVATION_NAMES),
+    }
     names: ClassVar = {
         r"model\.shared\..*": None,
         r"model\.((?:en|de)coder\..*)": r"\1",
