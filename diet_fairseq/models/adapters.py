@@ -213,7 +213,7 @@ class PositionalDecoder(FairseqStack, Decoder, FairseqIncrementalDecoder):
     def build_output(self) -> None:
         super().build_output()
         self.adaptive_softmax: Any = None
-        self.output_projection = None  # type: ignore[assignment]
+        self.output_projection = None
         self.build_output_projection(self.cfg, self.dictionary, self.embed_tokens)
 
     def forward(  # type: ignore[override]
