@@ -13,12 +13,12 @@ from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
+from ..attention.dropout import Dropout
 from ..config import PositionConfig
 from ..errors import UserError
 from ..positions import Limit
 from ..transformer import Decoder, DecodingCache, Encoder, PositionalAttention, StackConfig
 from ..transformer.config import LAYER_NORM_EPS
-from ..transformer.dropout import Dropout
 from ..transformer.layer import TransformerLayer
 from ..transformer.stack import Stack
 

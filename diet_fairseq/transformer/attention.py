@@ -10,12 +10,12 @@ from ..attention.attend import KeyValueStore, attend, compute_dtype
 from ..attention.backends import Backend, CallShape, find_backend, select_backend
 from ..attention.compressed import Compression, without_padding
 from ..attention.context import Context, Schemes, prepare, query_scale, scores_of, without_none
+from ..attention.dropout import Dropout
 from ..attention.packing import Packing
 from ..errors import UserError
 from ..positions import PositionScheme, check_length
 from ..positions.base import Projections
 from ..positions.layout import Layout
-from .dropout import Dropout
 
 # Notation: B sentences, H heads, Tq queries, Tk keys, d = H d_h model dimension. Layers have time
 # first, (T, B, d): so the heads of a projection are (B H) matrices without a copy.
