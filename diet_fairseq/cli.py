@@ -38,13 +38,13 @@ EXPORT = {
         "write a folder that CTranslate2 translates with",
         "export ctranslate2 checkpoints/average.pt model-ct2 --quantization int8",
         exports.add_ctranslate2_arguments,
-        exports.run_ctranslate2,
+        exports.deferred_run("..export.ctranslate2"),
     ),
     "hf": Command(
         "write a folder that transformers loads",
         "export hf checkpoints/average.pt model-hf",
         exports.add_hf_arguments,
-        exports.run_hf,
+        exports.deferred_run("..hf.convert.to_transformers"),
     ),
 }
 IMPORT = {
@@ -52,7 +52,7 @@ IMPORT = {
         "write a fairseq checkpoint from a folder of transformers",
         "import hf model-hf checkpoints-hf",
         exports.add_import_hf_arguments,
-        exports.run_import_hf,
+        exports.deferred_run("..hf.convert.from_transformers"),
     ),
 }
 COMMANDS: dict[str, Command | Group] = {

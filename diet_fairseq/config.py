@@ -2,30 +2,18 @@
 
 import logging
 import re
-import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from dataclasses import replace
-from importlib import import_module
-from pathlib import Path
 from typing import Any, TypeVar
 
 from .attention.backends import BACKENDS
 from .errors import UserError, check_positive
-from .positions import SCHEMES, AttentionShape, Limit, PositionScheme
+from .positions import SCHEMES, PositionScheme
 from .positions.options import Option, at_least
-from .positions.segments import SegmentScores
 
 Scheme = TypeVar("Scheme", bound=type[PositionScheme])
 
-#: general options that only some schemes have, see `options_of`
-BY_SCHEME = {
-    "position_sharing",
-    "position_input",
-    "position_cross_attention",
-    "projection_length",
-    "projection_sharing",
-}
 #: options that per-head segments have with any scheme
 SEGMENT_OPTIONS = ("position_sharing", "position_gain")
 #: names of earlier versions, which checkpoints still have
@@ -257,44 +245,6 @@ class PositionConfig:
             return self.scheme.cross if self.position_cross_attention else None
         return self.scheme if self.scheme.in_attention else None
 
-    def attention_shape(
-        self, heads: int, embed_dim: int, queries: Limit, keys: Limit, **where: Any
-    ) -> AttentionShape:
-        """The shape that schemes are built for; ``where``: causal, cross, layer.
-
-        Args:
-            queries: the number of query positions
-            keys: the number of key positions, before compression
-        """
-        if self.scheme.compressed:
-            length = self.projection_length or max(1, keys.positions // 4)
-            if length > keys.positions:
-                raise UserError(
-                    f"--projection-length must be at most {keys.flag} ({keys.positions}), but is "
-                    f"{length}: lower it"
-                )
-            keys = Limit(length, "--projection-length")
-        return AttentionShape(
-            heads=1 if self.position_sharing == "head" else heads,
-            head_dim=embed_dim // heads,
-            embed_dim=embed_dim,
-            queries=queries,
-            keys=keys,
-            **where,
-        )
-
-    def build(self, shape: AttentionShape, segment_gain: float | None) -> dict[str, PositionScheme]:
-        """The schemes ``positions`` and ``segments`` of one attention, where it has them."""
-        built: dict[str, PositionScheme] = {}
-        scheme = self.scheme_in(shape.cross)
-        if scheme is not None:
-            built["positions"] = scheme.create(shape, **self.constructor_options(scheme))
-            self._check_backend(built["positions"])
-        if self.segment_scheme == "per-head":
-            gain = {} if segment_gain is None else {"gain": segment_gain}
-            built["segments"] = SegmentScores(shape, self.num_segments or 0, **gain)
-        return built
-
     def constructor_options(self, scheme: type[PositionScheme]) -> dict[str, Any]:
         """The given options, by the keywords of the scheme's constructor."""
         given = {option.argument: getattr(self, option.name) for option in scheme.options}
@@ -355,14 +305,13 @@ class PositionConfig:
 
     def _has_option(self, name: str) -> bool:
         """Whether the option belongs to the scheme, to per-head segments, or to every scheme."""
-        is_general = any(option.name == name for option in GENERAL_OPTIONS)
         return (
-            (is_general and name not in BY_SCHEME)
+            not any(name in options_of(scheme) for scheme in SCHEMES.values())
             or self.position_scheme in schemes_with(name)
             or (self.segment_scheme == "per-head" and name in SEGMENT_OPTIONS)
         )
 
-    def _check_backend(self, scheme: PositionScheme) -> None:
+    def check_backend(self, scheme: PositionScheme) -> None:
         """Refuse a backend that does not compute all kinds of the scheme's terms."""
         backend = BACKENDS.get(self.attention_backend)
         lacking = () if backend is None else scheme.kinds - backend.serves
@@ -445,20 +394,3 @@ def options_of(scheme: type[PositionScheme]) -> dict[str, Any]:
     if scheme.compressed:
         options |= {"projection_length": None, "projection_sharing": "none"}
     return options
-
-
-def import_user_dir(folder: Path) -> None:
-    """Import a package by its folder, as fairseq's ``--user-dir``, without importing fairseq.
-
-    Raises:
-        UserError: the folder is not a package, or another module with its name is imported
-    """
-    folder = folder.resolve()
-    if not (folder / "__init__.py").is_file():
-        raise UserError(f"{folder} is not a Python package: give a folder with an __init__.py")
-    sys.path.insert(0, str(folder.parent))
-    module = import_module(folder.name)
-    if Path(module.__file__ or "").parent != folder:
-        raise UserError(
-            f"{folder} has the same name as the module {module.__file__}: rename the folder"
-        )

@@ -156,13 +156,11 @@ def open_regular(
 
 
 def open_text(
-    path: str | os.PathLike[str],
-    max_bytes: int | None = MAX_VOCABULARY_BYTES,
-    advice: str = ADVICE,
-    newline: str | None = None,
+    path: str | os.PathLike[str], advice: str = ADVICE, newline: str | None = None
 ) -> TextIOWrapper:
-    """Open a regular file to read UTF-8; ``newline`` as in `open`."""
-    return TextIOWrapper(open_regular(path, max_bytes, advice), encoding="utf-8", newline=newline)
+    """Open a regular file of `MAX_VOCABULARY_BYTES` to read UTF-8; ``newline`` as in `open`."""
+    file = open_regular(path, MAX_VOCABULARY_BYTES, advice)
+    return TextIOWrapper(file, encoding="utf-8", newline=newline)
 
 
 def read_bytes(path: Path, max_bytes: int, advice: str = ADVICE) -> bytes:

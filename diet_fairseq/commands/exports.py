@@ -1,6 +1,8 @@
 """``diet-fairseq export`` and ``diet-fairseq import``."""
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 from ..errors import silent_interrupts
@@ -11,6 +13,17 @@ QUANTIZATIONS = (
     *("int8", "int8_float32", "int8_float16", "int8_bfloat16"),
     *("int16", "float16", "bfloat16", "float32"),
 )
+
+
+def deferred_run(module: str) -> Callable[[Namespace], None]:
+    """The function ``run`` of a module that is imported when the function is called."""
+
+    def run(args: Namespace) -> None:
+        with silent_interrupts():
+            command = import_module(module, __package__)
+        command.run(args)
+
+    return run
 
 
 def add_out(parser: ArgumentParser) -> None:
@@ -33,12 +46,6 @@ def add_ctranslate2_arguments(parser: ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def run_ctranslate2(args: Namespace) -> None:
-    with silent_interrupts():
-        from ..export.ctranslate2 import run
-    run(args)
-
-
 def add_hf_arguments(parser: ArgumentParser) -> None:
     add_checkpoint(parser)
     parser.add_argument(
@@ -50,20 +57,8 @@ def add_hf_arguments(parser: ArgumentParser) -> None:
     add_model_files(parser)
 
 
-def run_hf(args: Namespace) -> None:
-    with silent_interrupts():
-        from ..hf.convert.to_transformers import run
-    run(args)
-
-
 def add_import_hf_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, metavar="FOLDER",
                         help="folder that `diet-fairseq export hf` or save_pretrained wrote"
                         )  # fmt: skip
     add_out(parser)
-
-
-def run_import_hf(args: Namespace) -> None:
-    with silent_interrupts():
-        from ..hf.convert.from_transformers import run
-    run(args)

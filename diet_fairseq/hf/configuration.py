@@ -1,7 +1,8 @@
 """Configurations: fairseq's model options and the position options."""
 
 from argparse import Namespace
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
@@ -25,6 +26,15 @@ LARGEST_SIZES = {
 SEGMENT_GAIN = 30.0
 #: sizes of an encoder or a decoder; their names in a configuration begin with its name
 SIZES = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads", "normalize_before")
+
+
+def unreasonable_size(values: Mapping[str, Any], largest: Mapping[str, int]) -> str | None:
+    """The first size that is negative or above the largest for a part of its name, in words."""
+    for name, value in values.items():
+        for part, most in largest.items():
+            if part in name and isinstance(value, int | float) and not 0 <= value <= most:
+                return f"{name} must be from 0 to {most:,}, but is {value}"
+    return None
 
 
 @strict
@@ -75,11 +85,9 @@ class DietConfig(PreTrainedConfig):
 
     def validate_sizes(self) -> None:
         """Refuse unreasonable sizes before memory is allocated."""
-        sizes = {**vars(self), **(self.position_options or {})}
-        for name, value in sizes.items():
-            for part, most in LARGEST_SIZES.items():
-                if part in name and isinstance(value, int | float) and not 0 <= value <= most:
-                    raise ValueError(f"{name} must be from 0 to {most:,}, but is {value}")
+        values = {**vars(self), **(self.position_options or {})}
+        if fault := unreasonable_size(values, LARGEST_SIZES):
+            raise ValueError(fault)
 
     @property
     def positions(self) -> PositionConfig:

@@ -9,7 +9,7 @@ from typing import Any
 
 from fairseq.models import register_model_architecture
 
-from ..config import PositionConfig, registration_hooks
+from ..config import PositionConfig, registration_hooks, translation_schemes
 from ..errors import UserError
 from ..positions import SCHEMES, PositionScheme
 from ..positions.description import describe, serialize_description
@@ -38,7 +38,7 @@ class Family:
 
     def has(self, scheme: str) -> bool:
         """Whether the family supports the scheme: decoders do not support compressed schemes."""
-        return self.name != "transformer" or not SCHEMES[scheme].compressed
+        return self.name != "transformer" or scheme in translation_schemes()
 
 
 FAMILIES: list[Family] = []

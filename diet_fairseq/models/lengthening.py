@@ -31,8 +31,8 @@ def lengthen(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Te
     model_state, parameters = model.state_dict(), dict(checkpoint)
     lengths: dict[str, None] = {}  # in their order, each once
     reaches: dict[str, None] = {}  # likewise
-    for name, axes, first in tables(model):
-        table = parameters.get(name)
+    for name, module, axes in listed_parameters(model, "position_axes"):
+        table, first = parameters.get(name), getattr(module, "first_row", 0)
         if table is None or table.dim() != model_state[name].dim():
             continue
         for axis in axes:
@@ -40,7 +40,7 @@ def lengthen(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Te
             if 1 <= old < new:
                 parameters[name] = table = continue_table(table, new - old, axis, first)
                 lengths[f"{old:,} to {new:,}"] = None
-    for name, axis in offset_tables(model):
+    for name, _, axis in listed_parameters(model, "offset_axes"):
         table = parameters.get(name)
         if table is None or table.dim() != model_state[name].dim() or table.size(axis) % 2 == 0:
             continue
@@ -58,20 +58,11 @@ def lengthen(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Te
     return parameters
 
 
-def tables(model: nn.Module) -> Iterator[tuple[str, tuple[int, ...], int]]:
-    """A model's parameters by position: their names, axes, and the row of position 0."""
-    for name, module, axes in _listed_parameters(model, "position_axes"):
-        yield name, axes, getattr(module, "first_row", 0)
+def listed_parameters(model: nn.Module, attribute: str) -> Iterator[tuple[str, nn.Module, Any]]:
+    """Names of the parameters that modules list in an attribute, the module, and the entry.
 
-
-def offset_tables(model: nn.Module) -> Iterator[tuple[str, int]]:
-    """A model's parameters by offset: their names, and the axis that counts offsets."""
-    for name, _, axis in _listed_parameters(model, "offset_axes"):
-        yield name, axis
-
-
-def _listed_parameters(model: nn.Module, attribute: str) -> Iterator[tuple[str, nn.Module, Any]]:
-    """Names of the parameters that modules list in an attribute, the module, and the entry."""
+    The attributes are those of `PositionScheme`, "position_axes" and "offset_axes".
+    """
     names = model.state_dict().keys()
     for place, module in model.named_modules():
         for parameter, entry in getattr(module, attribute, {}).items():

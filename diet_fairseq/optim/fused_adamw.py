@@ -106,6 +106,16 @@ def _like_parameter(gradient: Any, parameter: Tensor) -> Tensor:
     return torch.empty_like(parameter).copy_(gradient)
 
 
+def read_options(cfg: Any, name: str) -> dict[str, Any]:
+    """The options of an optimizer with ``--NAME-betas`` and ``--NAME-eps``, checked."""
+    return {
+        "lr": cfg.lr[0],
+        "betas": check_betas(f"--{name}-betas", getattr(cfg, f"{name}_betas")),
+        "eps": check_positive(f"--{name}-eps", getattr(cfg, f"{name}_eps"), "1e-6"),
+        "weight_decay": check_at_least("--weight-decay", cfg.weight_decay, 0, "0.01"),
+    }
+
+
 @dataclass
 class FusedAdamWConfig(FairseqDataclass):
     """The options of fairseq's adam, so that existing commands remain valid."""
@@ -133,9 +143,4 @@ class FusedAdamW(FairseqOptimizer):
 
     @property
     def optimizer_config(self) -> dict[str, Any]:
-        return {
-            "lr": self.cfg.lr[0],
-            "betas": check_betas("--adam-betas", self.cfg.adam_betas),
-            "eps": check_positive("--adam-eps", self.cfg.adam_eps, "1e-6"),
-            "weight_decay": check_at_least("--weight-decay", self.cfg.weight_decay, 0, "0.01"),
-        }
+        return read_options(self.cfg, "adam")

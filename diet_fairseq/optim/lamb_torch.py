@@ -9,8 +9,9 @@ from fairseq.optim import FairseqOptimizer, register_optimizer
 from omegaconf import II
 from torch import Tensor
 
-from ..errors import UserError, check_at_least, check_betas, check_positive
+from ..errors import UserError
 from . import resuming
+from .fused_adamw import read_options
 from .sharded import FullNorms, is_sharded
 
 
@@ -74,12 +75,7 @@ class LambTorch(FairseqOptimizer):
 
     @property
     def optimizer_config(self) -> dict[str, Any]:
-        return {
-            "lr": self.cfg.lr[0],
-            "betas": check_betas("--lamb-betas", self.cfg.lamb_betas),
-            "eps": check_positive("--lamb-eps", self.cfg.lamb_eps, "1e-6"),
-            "weight_decay": check_at_least("--weight-decay", self.cfg.weight_decay, 0, "0.01"),
-        }
+        return read_options(self.cfg, "lamb")
 
     def step(self, *args: Any, **kwargs: Any) -> None:
         with FullNorms():

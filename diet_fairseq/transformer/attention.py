@@ -10,12 +10,12 @@ from ..attention.attend import KeyValueStore, attend, compute_dtype
 from ..attention.backends import Backend, CallShape, find_backend, select_backend
 from ..attention.compressed import Compression, zero_padding
 from ..attention.context import Context, Schemes, compute_scores, drop_none, prepare, query_scale
+from ..attention.dropout import Dropout
 from ..attention.packing import Packing
 from ..errors import UserError
 from ..positions import PositionScheme, check_length
 from ..positions.base import Projections
 from ..positions.layout import Layout
-from .dropout import Dropout
 
 # Notation: B sentences, H heads, Tq queries, Tk keys, d = H d_h model dimension. Layers have the
 # input (T, B, d), because the heads of a projection are then B H matrices without a copy.

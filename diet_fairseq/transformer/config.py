@@ -13,6 +13,7 @@ from ..config import PositionConfig
 from ..errors import UserError
 from ..positions import AttentionShape, Limit, PositionScheme
 from ..positions.sampling import PositionSampling
+from ..positions.segments import SegmentScores
 
 #: default of PyTorch and fairseq; BERT has 1e-12
 LAYER_NORM_EPS = 1e-5
@@ -133,12 +134,22 @@ class StackConfig:
 
     def attention_shape(self, is_cross: bool = False, layer: int = 0) -> AttentionShape:
         """The shape for which schemes are built, in self-attention or in cross-attention."""
+        positions = self.positions
         keys = self.source.limit if is_cross and self.source is not None else self.limit
-        return self.positions.attention_shape(
-            self.heads,
-            self.embed_dim,
-            self.limit,
-            keys,
+        if positions.scheme.compressed:
+            length = positions.projection_length or max(1, keys.positions // 4)
+            if length > keys.positions:
+                raise UserError(
+                    f"--projection-length must be at most {keys.flag} ({keys.positions}), but is "
+                    f"{length}: lower it"
+                )
+            keys = Limit(length, "--projection-length")
+        return AttentionShape(
+            heads=1 if positions.position_sharing == "head" else self.heads,
+            head_dim=self.embed_dim // self.heads,
+            embed_dim=self.embed_dim,
+            queries=self.limit,
+            keys=keys,
             causal=self.is_decoder and not is_cross,
             cross=is_cross,
             layer=layer,
@@ -146,9 +157,16 @@ class StackConfig:
 
     def build_schemes(self, is_cross: bool = False, layer: int = 0) -> dict[str, PositionScheme]:
         """New schemes of one attention, with the keys ``positions`` and ``segments`` as needed."""
-        shape = self.attention_shape(is_cross, layer)
-        gain = self.positions.position_gain if self.segment_gain is None else self.segment_gain
-        return self.positions.build(shape, gain)
+        positions, shape = self.positions, self.attention_shape(is_cross, layer)
+        schemes: dict[str, PositionScheme] = {}
+        if (scheme := positions.scheme_in(is_cross)) is not None:
+            schemes["positions"] = scheme.create(shape, **positions.constructor_options(scheme))
+            positions.check_backend(schemes["positions"])
+        if positions.segment_scheme == "per-head":
+            gain = positions.position_gain if self.segment_gain is None else self.segment_gain
+            options = {} if gain is None else {"gain": gain}
+            schemes["segments"] = SegmentScores(shape, positions.num_segments or 0, **options)
+        return schemes
 
     def build_compression(self) -> Compression:
         """A new compression of keys and values."""

@@ -10,10 +10,10 @@ from torch.autograd.graph import save_on_cpu
 from torch.utils.checkpoint import checkpoint
 
 from ..attention.context import Context
+from ..attention.dropout import Dropout
 from .attention import PositionalAttention
 from .cache import DecodingCache
 from .config import StackConfig
-from .dropout import Dropout
 
 # Notation: B sentences, T tokens, S source tokens, H heads, d model dimension.
 

@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from ..attention.backends import Backend
 from ..attention.context import Context, Schemes, drop_none
+from ..attention.dropout import Dropout
 from ..attention.packing import Packing
 from ..positions.layout import Layout
 from .config import StackConfig
-from .dropout import Dropout
 from .embedding import INPUT_POSITIONS
 from .layer import TransformerLayer
 

@@ -7,8 +7,8 @@ from typing import Any
 from ..errors import UserError, one_line
 from ..files import check_regular
 from .ctranslate2_files import check_ctranslate2_folder, read_vocabularies
-from .directions import EOS, UNMARKED, Marks
-from .engine import Engine, Hypothesis
+from .directions import EOS
+from .engine import Engine, Hypothesis, Search
 from .model_json import ModelDescription
 
 #: hypotheses in a batch of `_add_ends`, each with a distribution over the vocabulary per subword
@@ -62,14 +62,9 @@ class CTranslate2Engine(Engine):
         self.max_target_length = description.max_target_length
 
     def search(
-        self,
-        sentences: Sequence[Sequence[str]],
-        max_length: int,
-        beam: int,
-        lenpen: float,
-        marks: Marks = UNMARKED,
-        no_unk: bool = False,
+        self, sentences: Sequence[Sequence[str]], max_length: int, options: Search
     ) -> list[list[Hypothesis]]:
+        marks = options.marks
         # the end and the start that CTranslate2 adds by itself are left out
         end = marks.source_end if marks.has_own_ends else ()
         sources = [[*marks.source_prefix, *sentence, *end] for sentence in sentences]
@@ -78,13 +73,13 @@ class CTranslate2Engine(Engine):
             results = self.model.translate_batch(
                 sources,
                 target_prefix=[[*start, *marks.target_prefix]] * len(sources),
-                beam_size=beam,
-                num_hypotheses=beam,
-                length_penalty=lenpen,
+                beam_size=options.beam,
+                num_hypotheses=options.beam,
+                length_penalty=options.engine_lenpen,
                 max_input_length=0,
                 max_decoding_length=max_length + marks.target_length,
                 suppress_sequences=[["<pad>"]],  # fairseq's search never writes it
-                disable_unk=no_unk,
+                disable_unk=options.no_unk,
                 end_token=marks.target_end,
                 return_scores=True,
                 return_end_token=True,
@@ -96,9 +91,9 @@ class CTranslate2Engine(Engine):
                 ]
                 for result in results
             ]
-            self._add_ends(sources, hypotheses, lenpen, marks, start)
+            self._add_ends(sources, hypotheses, options, start)
             if marks.target_prefix:
-                self._add_forced(sources, hypotheses, lenpen, marks, start)
+                self._add_forced(sources, hypotheses, options, start)
         except Exception as error:  # CTranslate2 raises many types
             raise UserError(
                 f"CTranslate2 can't translate with {self.folder} ({one_line(str(error))}): give a "
@@ -117,29 +112,25 @@ class CTranslate2Engine(Engine):
         self,
         sources: Sequence[list[str]],
         hypotheses: list[list[Hypothesis]],
-        lenpen: float,
-        marks: Marks,
+        options: Search,
         start: list[str],
     ) -> None:
         """Add the end and its score to hypotheses without it."""
+        target_end, lenpen = options.marks.target_end, options.engine_lenpen
         unfinished = [
             (row, rank)
             for row, beam in enumerate(hypotheses)
             for rank, hypothesis in enumerate(beam)
-            if hypothesis.tokens[-1:] != [marks.target_end]
+            if hypothesis.tokens[-1:] != [target_end]
         ]
-        if not unfinished:
-            return
-        end = [marks.target_end] if marks.target_end != EOS else []  # it scores </s> by itself
-        scores = self.model.score_batch(
+        end = [target_end] if target_end != EOS else []  # it scores </s> by itself
+        scores = self._log_probabilities(
             [sources[row] for row, _ in unfinished],
             [[*start, *hypotheses[row][rank].tokens, *end] for row, rank in unfinished],
-            max_batch_size=SCORE_BATCH,
-            max_input_length=0,
         )
-        for (row, rank), score in zip(unfinished, scores, strict=True):
+        for (row, rank), log_probabilities in zip(unfinished, scores, strict=True):
             before = hypotheses[row][rank]
-            total = before.score * before.steps**lenpen + score.log_probs[before.steps]
+            total = before.score * before.steps**lenpen + log_probabilities[before.steps]
             steps = before.steps + 1
             hypotheses[row][rank] = Hypothesis(before.tokens, total / steps**lenpen, steps)
 
@@ -147,21 +138,27 @@ class CTranslate2Engine(Engine):
         self,
         sources: Sequence[list[str]],
         hypotheses: list[list[Hypothesis]],
-        lenpen: float,
-        marks: Marks,
+        options: Search,
         start: list[str],
     ) -> None:
         """Add the log-probability of forced tokens to the scores: CTranslate2 counts their length.
 
         fairseq adds it, and ranks translations of several lengths by the sum.
         """
-        prefixes = [[*start, *marks.target_prefix]] * len(sources)
-        scores = self.model.score_batch(
-            sources, prefixes, max_batch_size=SCORE_BATCH, max_input_length=0
-        )
-        for row, score in enumerate(scores):
-            forced = sum(score.log_probs[: len(marks.target_prefix)])
+        prefix, lenpen = options.marks.target_prefix, options.engine_lenpen
+        scores = self._log_probabilities(sources, [[*start, *prefix]] * len(sources))
+        for row, log_probabilities in enumerate(scores):
+            forced = sum(log_probabilities[: len(prefix)])
             hypotheses[row] = [
                 replace(hypothesis, score=hypothesis.score + forced / hypothesis.steps**lenpen)
                 for hypothesis in hypotheses[row]
             ]
+
+    def _log_probabilities(
+        self, sources: Sequence[list[str]], targets: Sequence[list[str]]
+    ) -> list[list[float]]:
+        """The log-probabilities of each target's tokens, without the start, and of </s>."""
+        results = self.model.score_batch(
+            sources, targets, max_batch_size=SCORE_BATCH, max_input_length=0
+        )
+        return [result.log_probs for result in results]

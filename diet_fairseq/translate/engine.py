@@ -17,10 +17,13 @@ class Search:
     """Options of beam search.
 
     Attributes:
-        beam: number of hypotheses to keep nbest: number of hypotheses to return lenpen: exponent of
-        the length penalty penalty: formula of the length penalty, "fairseq" or "tensor2tensor"
-        (`ModelDescription.penalty`) no_unk: whether <unk> is forbidden in translations marks:
-        tokens that mark the direction
+        beam: number of hypotheses to keep
+        nbest: number of hypotheses to return
+        lenpen: exponent of the length penalty
+        penalty: formula of the length penalty, "fairseq" or "tensor2tensor"
+            (`ModelDescription.penalty`)
+        no_unk: whether <unk> is forbidden in translations
+        marks: tokens that mark the direction
     """
 
     beam: int = 5
@@ -29,6 +32,11 @@ class Search:
     penalty: str = "fairseq"
     no_unk: bool = False
     marks: Marks = UNMARKED
+
+    @property
+    def engine_lenpen(self) -> float:
+        """The exponent for an engine, whose formula is fairseq's; `select_best` has the other."""
+        return self.lenpen if self.penalty == "fairseq" else 0.0
 
     def select_best(self, hypotheses: Sequence["Hypothesis"]) -> list["Hypothesis"]:
         """The ``nbest`` of an engine's hypotheses, best first, with scores by this penalty.
@@ -67,20 +75,12 @@ class Engine(ABC):
 
     @abstractmethod
     def search(
-        self,
-        sentences: Sequence[Sequence[str]],
-        max_length: int,
-        beam: int,
-        lenpen: float,
-        marks: Marks = UNMARKED,
-        no_unk: bool = False,
+        self, sentences: Sequence[Sequence[str]], max_length: int, options: Search
     ) -> list[list[Hypothesis]]:
         """All hypotheses of the beam, of at most ``max_length`` subwords without </s> and marks.
 
         As in fairseq, the score includes the log-probability of forced tokens, and the length their
-        number.
-
-        :param lenpen: exponent of fairseq's length penalty, the only formula of both engines
+        number. The exponent of the length penalty is ``options.engine_lenpen``.
         """
 
     def translate(
@@ -93,21 +93,19 @@ class Engine(ABC):
         exceeds its own limit, which only happens if a model does not end its translations, is
         searched again with its own limit.
         """
-        lenpen = options.lenpen if options.penalty == "fairseq" else 0.0
         limits = [len(sentence) + 1 + MAX_EXTRA_SUBWORDS for sentence in sentences]  # 1 for </s>
         if self.max_target_length is not None:
             most = max(1, self.max_target_length - options.marks.target_length)
             limits = [min(limit, most) for limit in limits]
         batch_limit = max(limits)
-        others = (options.beam, lenpen, options.marks, options.no_unk)
-        results = self.search(sentences, batch_limit, *others)
+        results = self.search(sentences, batch_limit, options)
         indices_by_limit = defaultdict(list)
         for index, (hypotheses, limit) in enumerate(zip(results, limits, strict=True)):
             if limit < batch_limit and any(hypothesis.steps >= limit for hypothesis in hypotheses):
                 indices_by_limit[limit].append(index)
         for limit, indices in indices_by_limit.items():
             repeated = [sentences[index] for index in indices]
-            shorter = self.search(repeated, limit, *others)
+            shorter = self.search(repeated, limit, options)
             for index, hypotheses in zip(indices, shorter, strict=True):
                 results[index] = hypotheses
         return [options.select_best(hypotheses) for hypotheses in results]

@@ -13,8 +13,8 @@ from fairseq.tasks.translation import TranslationTask
 from torch import Tensor
 
 from ..errors import UserError, one_line
-from .directions import UNMARKED, Marks
-from .engine import Engine, Hypothesis
+from .directions import Marks
+from .engine import Engine, Hypothesis, Search
 from .loading import LoadedModel
 
 
@@ -57,14 +57,9 @@ class FairseqEngine(Engine):
         self._lock = threading.Lock()
 
     def search(
-        self,
-        sentences: Sequence[Sequence[str]],
-        max_length: int,
-        beam: int,
-        lenpen: float,
-        marks: Marks = UNMARKED,
-        no_unk: bool = False,
+        self, sentences: Sequence[Sequence[str]], max_length: int, options: Search
     ) -> list[list[Hypothesis]]:
+        marks = options.marks
         sources = [self._encode(sentence, marks) for sentence in sentences]
         lengths = torch.tensor([len(source) for source in sources])
         dataset = self.task.build_dataset_for_inference(sources, lengths)
@@ -72,19 +67,19 @@ class FairseqEngine(Engine):
         batch = utils.apply_to_sample(lambda tensor: tensor.to(self.device), batch)
         limit = max_length + marks.target_length
         config = GenerationConfig(
-            beam=beam, lenpen=lenpen, max_len_a=0, max_len_b=limit,
-            unkpen=math.inf if no_unk else 0.0,
+            beam=options.beam, lenpen=options.engine_lenpen, max_len_a=0, max_len_b=limit,
+            unkpen=math.inf if options.no_unk else 0.0,
         )  # fmt: skip
         start, end = (self.target.index(token) for token in (marks.target_start, marks.target_end))
         forced = torch.tensor([self.target.index(token) for token in marks.target_prefix])
         # a task of the user's own may have a generator without these options
         ends = {"extra_gen_cls_kwargs": {"eos": end}} if end != self.target.eos() else {}
-        options: dict[str, Any] = {"bos_token": start} if start != end else {}
+        tokens: dict[str, Any] = {"bos_token": start} if start != end else {}
         if marks.target_prefix:
-            options["prefix_tokens"] = forced.expand(len(sources), -1).to(self.device)
+            tokens["prefix_tokens"] = forced.expand(len(sources), -1).to(self.device)
         with self._lock:
             generator = self.task.build_generator(self.models, config, **ends)
-            results = generator.generate(self.models, batch, **options)
+            results = generator.generate(self.models, batch, **tokens)
         by_index = dict(zip(batch["id"].tolist(), results, strict=True))  # sorted by length
         return [
             [self._hypothesis(result, marks) for result in by_index[index]]

@@ -6,8 +6,7 @@ import torch.nn.functional as F
 from fairseq.modules import FairseqDropout
 from torch import nn
 
-from diet_fairseq.attention.dropout import dropout
-from diet_fairseq.transformer.dropout import Dropout
+from diet_fairseq.attention.dropout import Dropout, dropout
 from tests.support import tiny
 
 MANY = 1_000_000

@@ -14,6 +14,7 @@ from diet_fairseq.errors import UserError
 from diet_fairseq.export.ctranslate2.specification import build_specification
 from diet_fairseq.patches.beam_search import QuickBeamSearch
 from diet_fairseq.translate.ctranslate2_engine import CTranslate2Engine
+from diet_fairseq.translate.engine import Search
 from tests.export.test_ctranslate2 import EXACT, difference, exported
 from tests.support import tiny
 from tests.support.tiny import Case
@@ -152,7 +153,7 @@ def test_padding_is_never_written_though_a_model_finds_it_likely(padding, tmp_pa
     engine.model, engine.folder = ctranslate2.Translator(str(folder), device="cpu"), folder
     expected = translations(model, SequenceGenerator, min_len=1, beam_size=1)
     sentences = [words_of(source.tolist()) for source in SOURCES]
-    hypotheses = engine.search(sentences, LONGEST + 1, beam=1, lenpen=1.0)
+    hypotheses = engine.search(sentences, LONGEST + 1, Search(beam=1))
     for [right], [hypothesis] in zip(expected, hypotheses, strict=True):
         assert hypothesis.tokens[:LONGEST] == words_of(right["tokens"].tolist())[:LONGEST]
     plain = engine.model.translate_batch(sentences, beam_size=1, max_decoding_length=LONGEST + 1)

@@ -44,7 +44,10 @@ def longer_than(model, case: Case, positions: int = LONGER, **options):
 
 
 def tables_of(model) -> dict[str, torch.Tensor]:
-    return {name: model.state_dict()[name] for name, _, _ in lengthening.tables(model)}
+    return {
+        name: model.state_dict()[name]
+        for name, _, _ in lengthening.listed_parameters(model, "position_axes")
+    }
 
 
 @torch.no_grad()
@@ -122,7 +125,10 @@ OF_OFFSETS = [
 
 def tables_of_offsets(model) -> dict[str, tuple[torch.Tensor, int]]:
     state = model.state_dict()
-    return {name: (state[name], axis) for name, axis in lengthening.offset_tables(model)}
+    return {
+        name: (state[name], axis)
+        for name, _, axis in lengthening.listed_parameters(model, "offset_axes")
+    }
 
 
 @torch.no_grad()

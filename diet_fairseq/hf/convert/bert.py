@@ -1,13 +1,10 @@
 """BERT: ``BertForPreTraining``, or without the next-sentence head ``BertForMaskedLM``."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from torch import Tensor
-
 from ...files import open_text
-from .family import MASK, Vocabulary, read_pieces
+from .family import MASK, State, Vocabulary, read_pieces
 from .masked_lm import MaskedLM
 
 #: fairseq's symbols -> BERT's
@@ -33,21 +30,17 @@ class Bert(MaskedLM):
     first_row = 0
     options: ClassVar = {"arch": "bert_learned", "segment_scheme": "input"}
 
-    def arguments(self, config: Any, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    def arguments(self, config: Any, tensors: State) -> dict[str, Any]:
         options = super().arguments(config, tensors)
         return options | {"num_segments": config.type_vocab_size, "nsp": NSP in tensors}
 
     def vocabularies(self, folder: Path, config: Any) -> list[Vocabulary]:
         return [Vocabulary.from_tokens(read_words(folder), config.vocab_size, SPECIAL_TOKENS)]
 
-    def convert(
-        self, tensors: Mapping[str, Tensor], vocabularies: list[Vocabulary], config: Any
-    ) -> dict[str, Tensor]:
+    def convert(self, tensors: State, vocabularies: list[Vocabulary], config: Any) -> State:
         return flip_classes(super().convert(tensors, vocabularies, config))
 
-    def restore(
-        self, state: Mapping[str, Tensor], vocabularies: list[Vocabulary], config: Any
-    ) -> dict[str, Tensor]:
+    def restore(self, state: State, vocabularies: list[Vocabulary], config: Any) -> State:
         return flip_classes(super().restore(state, vocabularies, config))
 
     def write_text(self, folder: Path, out: Path) -> None:
@@ -55,12 +48,8 @@ class Bert(MaskedLM):
         tokens = sorted((number, token) for token, number in read_words(folder).items())
         (out / "vocab.txt").write_text("".join(f"{t}\n" for _, t in tokens), encoding="utf-8")
 
-    def outputs(self, out: Any) -> Tensor:
-        logits: Tensor = out.prediction_logits
-        return logits
 
-
-def flip_classes(state: dict[str, Tensor]) -> dict[str, Tensor]:
+def flip_classes(state: State) -> State:
     """The state with the two classes of next sentences in the other order."""
     names = {"nsp_head.weight", "nsp_head.bias"} & state.keys()
     return state | {name: state[name].flip(0) for name in names}

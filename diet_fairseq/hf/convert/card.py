@@ -29,39 +29,22 @@ CARD = """---
 {summary}
 
 ```python
-import diet_fairseq.hf  # registers the model with the Auto classes
-from transformers import {auto}, AutoTokenizer
+{first}from transformers import {auto}, AutoTokenizer
 
 model = {auto}.from_pretrained("{name}")
 tokenizer = AutoTokenizer.from_pretrained("{name}")
 {direction}```
+{needs}
+## Licence
 
+{license}
+"""
+FIRST = "import diet_fairseq.hf  # registers the model with the Auto classes\n"
+NEEDS = """
 The folder needs the package diet_fairseq {version} or newer, and no `trust_remote_code`.
-
-## Licence
-
-{license}
 """
-ORIGINAL_CARD = """---
-{data}
----
-
-# {name}
-
-{architecture} with {parameters:,} parameters, trained with fairseq from a model that
-`diet-fairseq import hf` imported, and exported by `diet-fairseq export hf --original` {version}.
-
-```python
-from transformers import {architecture}, AutoTokenizer
-
-model = {architecture}.from_pretrained("{name}")
-tokenizer = AutoTokenizer.from_pretrained("{name}")
-```
-
-## Licence
-
-{license}
-"""
+ORIGINAL_SUMMARY = """{auto} with {parameters:,} parameters, trained with fairseq from a model that
+`diet-fairseq import hf` imported, and exported by `diet-fairseq export hf --original` {version}."""
 #: lines at the top of an imported model's card that hold for the model after training, too
 KEPT_KEYS = ("language", "license", "license_name", "license_link")
 #: the card's name in a folder
@@ -106,16 +89,21 @@ def model_card(name: str, model: Any, loaded: Any) -> str:
         f"{kind}{between} with position scheme {model.config.position_scheme} and "
         f"{model.num_parameters():,} parameters, trained with fairseq and diet_fairseq."
     )
-    text = KEPT if description.license else UNKNOWN
-    return CARD.format(
-        data=data.to_yaml(),
+    return fill_card(
+        data,
         name=name,
         summary=summary,
+        first=FIRST,
         auto=auto,
         direction=direction_lines(description) if directions else "",
-        version=__version__,
-        license=text.format(license=description.license),
+        needs=NEEDS.format(version=__version__),
     )
+
+
+def fill_card(data: ModelCardData, **parts: str) -> str:
+    """The card with these lines at the top, and these parts of `CARD`."""
+    license = (KEPT if data.license else UNKNOWN).format(license=data.license)
+    return CARD.format(data=data.to_yaml(), license=license, **parts)
 
 
 def direction_lines(description: Any) -> str:
@@ -142,19 +130,14 @@ def original_card(name: str, model: Any, folder: Path) -> str:
         folder: that of the imported model's text files
     """
     kept = read_kept(read_top(folder))
-    license = read_license(folder)
+    kept["license"] = read_license(folder)
     kind = "translation" if model.config.is_encoder_decoder else "fill-mask"
-    data = ModelCardData(
-        **kept | {"license": license}, library_name="transformers", pipeline_tag=kind
+    data = ModelCardData(**kept, library_name="transformers", pipeline_tag=kind)
+    [auto] = model.config.architectures
+    summary = ORIGINAL_SUMMARY.format(
+        auto=auto, parameters=model.num_parameters(), version=__version__
     )
-    return ORIGINAL_CARD.format(
-        data=data.to_yaml(),
-        name=name,
-        architecture=model.config.architectures[0],
-        parameters=model.num_parameters(),
-        version=__version__,
-        license=(KEPT if license else UNKNOWN).format(license=license),
-    )
+    return fill_card(data, name=name, summary=summary, first="", auto=auto, direction="", needs="")
 
 
 def read_kept(top: str) -> dict[str, Any]:

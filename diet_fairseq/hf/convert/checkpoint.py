@@ -2,11 +2,13 @@
 
 from argparse import Namespace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from fairseq import options
+from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq.models import ARCH_CONFIG_REGISTRY
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from omegaconf import OmegaConf
 from safetensors.torch import load_file
 from torch import Tensor
@@ -16,6 +18,9 @@ from ...checkpoints.plain import shown
 from ...errors import UserError, as_user_error
 from ...files import check_regular
 from ...patches import saving
+from ...translate.model_files import TEXT_OPTIONS_JSON, TextOptions
+from .card import read_license
+from .family import read_texts
 
 #: the checkpoint in the folder that is written
 MODEL = "model.pt"
@@ -62,6 +67,26 @@ def complete(args: Namespace, data: Path, task: str) -> Namespace:
     ARCH_CONFIG_REGISTRY[args.arch](args)  # adds the options that follow from sizes
     vars(full).update(vars(args))
     return full
+
+
+def build_model(args: Namespace, source: Dictionary, target: Dictionary) -> Any:
+    """fairseq's model of these options and dictionaries."""
+    task: Any = SimpleNamespace(
+        source_dictionary=source, target_dictionary=target, max_positions=lambda: None
+    )
+    return ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
+
+
+def write_encoder_text(folder: Path, out: Path) -> None:
+    """Write how an encoder's text is prepared, and the licence of the model in ``folder``."""
+    texts = read_texts(folder)
+    text = TextOptions(
+        lower=texts.do_lower_case or False,
+        language=texts.source_lang or "en",
+        license=read_license(folder),
+    )
+    content = text.model_dump_json(indent=1, exclude_none=True) + "\n"
+    (out / TEXT_OPTIONS_JSON).write_text(content, encoding="utf-8")
 
 
 def write_checkpoint(path: Path, args: Namespace, state: dict[str, Tensor]) -> None:

@@ -26,6 +26,8 @@ ACTIVATIONS = {
     "linear": "linear",
     "swish": "silu",
 }
+#: transformers' -> fairseq's
+FAIRSEQ_ACTIVATIONS = {target: name for name, target in ACTIVATIONS.items() if name != "gelu_fast"}
 
 
 def transformer_config(model: Any) -> DietTransformerConfig:
@@ -73,15 +75,14 @@ def encoder_config(model: Any, head: str | None = None) -> DietEncoderConfig:
 
 def arguments(config: Any) -> Namespace:
     """fairseq's options of a model with this configuration; its ``arch`` completes them."""
-    names = {target: name for name, target in ACTIVATIONS.items() if name != "gelu_fast"}
-    if config.activation_fn not in names:
+    if config.activation_fn not in FAIRSEQ_ACTIVATIONS:
         raise UserError(f"the activation {config.activation_fn} has no counterpart in fairseq")
     sides = ("encoder", "decoder") if config.is_encoder_decoder else ("encoder",)
     same = [f"{side}_{size}" for side in sides for size in SIZES]
     same += ["layernorm_embedding", "dropout", "attention_dropout", "activation_dropout"]
     family = "transformer"
     options = {
-        "activation_fn": names[config.activation_fn],
+        "activation_fn": FAIRSEQ_ACTIVATIONS[config.activation_fn],
         "no_scale_embedding": not config.scale_embedding,
         **{name: value for name, value in vars(config.positions).items() if value is not None},
     }
@@ -98,7 +99,7 @@ def arguments(config: Any) -> Namespace:
             "max_positions": config.max_source_positions,
             "tokens_per_sample": config.max_source_positions,
             "layer_norm_eps": config.layer_norm_eps,
-            "pooler_activation_fn": names[config.pooler_activation_fn],
+            "pooler_activation_fn": FAIRSEQ_ACTIVATIONS[config.pooler_activation_fn],
             "untie_weights_roberta": not config.tie_word_embeddings,
         }
     options |= {name: getattr(config, name) for name in same}

@@ -1,13 +1,11 @@
 """ELECTRA: ``ElectraForMaskedLM``, and the encoder of ``ElectraForPreTraining``."""
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 
 from .bert import Bert
-from .family import Vocabulary
+from .family import State, Vocabulary
 from .masked_lm import BODY, HEAD, MaskedLM
 
 
@@ -29,23 +27,17 @@ class Electra(Bert):
     heads = r"(?!)"
     untrained = r"pooler\..*"
 
-    def arguments(self, config: Any, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    def arguments(self, config: Any, tensors: State) -> dict[str, Any]:
         options = super().arguments(config, tensors)
         if config.embedding_size != config.hidden_size:
             options["embedding_size"] = config.embedding_size
         return options
 
-    def convert(
-        self, tensors: Mapping[str, Tensor], vocabularies: list[Vocabulary], config: Any
-    ) -> dict[str, Tensor]:
+    def convert(self, tensors: State, vocabularies: list[Vocabulary], config: Any) -> State:
         state = super().convert(tensors, vocabularies, config)
         width, draw = config.hidden_size, torch.Generator().manual_seed(1)
         pooler = torch.randn(width, width, generator=draw) * config.initializer_range
         return state | {"pooler.weight": pooler, "pooler.bias": torch.zeros(width)}
-
-    def outputs(self, out: Any) -> Tensor:
-        logits: Tensor = out.logits
-        return logits
 
 
 FAMILY = Electra()

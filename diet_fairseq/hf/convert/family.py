@@ -1,7 +1,7 @@
 """What `import hf` knows about a class of transformers: options, names, vocabulary, text files."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -9,25 +9,33 @@ import torch
 from pydantic import BaseModel, StrictInt
 from torch import Tensor
 
+from ...checkpoints.plain import shown
 from ...errors import UserError, one_line
 from ...files import MAX_VOCABULARY_BYTES, read_json, read_json_object, validate
 from ...text.subwords import SentencePiece
-from ...translate.model_json import Language
-from .configuration import ACTIVATIONS
+from ...translate.model_json import DirectionsJson, Language
+from .configuration import FAIRSEQ_ACTIVATIONS
 
 ADVICE = "give another folder"
 #: names of activations: transformers' -> fairseq's
-FAIRSEQ_ACTIVATIONS = {target: name for name, target in ACTIVATIONS.items() if name != "gelu_fast"}
-FAIRSEQ_ACTIVATIONS |= {"swish": "swish", "gelu_pytorch_tanh": "gelu_accurate"}
+ACTIVATION_NAMES = FAIRSEQ_ACTIVATIONS | {"swish": "swish", "gelu_pytorch_tanh": "gelu_accurate"}
 #: the first symbols of fairseq's dictionaries
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 MASK = "<mask>"
 #: the SentencePiece model of M2M-100, NLLB, mBART and XLM-R
 PIECES = "sentencepiece.bpe.model"
+#: parameters by name
+State = dict[str, Tensor]
+
+
+class NewToken(BaseModel, strict=True):
+    """A token that a tokenizer knows besides its vocabulary."""
+
+    content: str
 
 
 class Texts(BaseModel, strict=True):
-    """The options of ``tokenizer_config.json`` that count here."""
+    """The options of ``tokenizer_config.json`` that count here, and tokens by their ids."""
 
     source_lang: Language | None = None
     target_lang: Language | None = None
@@ -37,6 +45,8 @@ class Texts(BaseModel, strict=True):
     legacy_behaviour: bool = False
     language_codes: str | None = None
     do_lower_case: bool | None = None
+    directions: DirectionsJson | None = None  # of our own tokenizer
+    added_tokens_decoder: dict[str, NewToken] = {}
 
 
 class Vocabulary(NamedTuple):
@@ -119,8 +129,13 @@ class Family:
     Attributes:
         model_class: the name of the class whose outputs are compared
         allowed: option of the configuration -> the values that fairseq's model has
+        options: fairseq's options that all models of the class have
         names: patterns of parameter names in transformers -> names in fairseq; the first match
             counts, and None leaves a parameter out
+        option_names: fairseq's options -> those of the configuration with equal values
+        token_tables: fairseq's parameters with a row for each token -> the index of the vocabulary
+        position_tables: fairseq's parameters with a row for each position
+        first_row: the row of position 0 in these tables of transformers; fairseq's is 2
         optional: a pattern of the parameters that a folder may lack
         heads: a pattern of those that are then left out
         headless_class: the name of the class without them
@@ -132,8 +147,13 @@ class Family:
     headless_class: ClassVar[str]
     positions: ClassVar[str] = "learned"
     untrained: ClassVar[str] = r"(?!)"
-    allowed: ClassVar[dict[str, tuple[Any, ...]]] = {}
+    allowed: ClassVar[dict[str, tuple[Any, ...]]]
+    options: ClassVar[dict[str, Any]]
     names: ClassVar[dict[str, str | None]]
+    option_names: ClassVar[dict[str, str]]
+    token_tables: ClassVar[dict[str, int]]
+    position_tables: ClassVar[tuple[str, ...]] = ()
+    first_row: ClassVar[int]
     optional: ClassVar[str] = r"(?!)"
     heads: ClassVar[str] = r"(?!)"
 
@@ -151,25 +171,35 @@ class Family:
                     f"has {text}: this folder can't be imported"
                 )
 
-    def arguments(self, config: Any, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    def arguments(self, config: Any, tensors: State) -> dict[str, Any]:
         """fairseq's options, ``arch`` among them, for a folder with these parameters."""
-        raise NotImplementedError
+        options = {name: getattr(config, key) for name, key in self.option_names.items()}
+        activation = ACTIVATION_NAMES[options["activation_fn"]]
+        return options | self.options | {"activation_fn": activation}
 
     def vocabularies(self, folder: Path, config: Any) -> list[Vocabulary]:
         """The dictionaries of source and target, or that of an encoder."""
         raise NotImplementedError
 
-    def convert(
-        self, tensors: Mapping[str, Tensor], vocabularies: list[Vocabulary], config: Any
-    ) -> dict[str, Tensor]:
+    def convert(self, tensors: State, vocabularies: list[Vocabulary], config: Any) -> State:
         """The parameters of fairseq's model from those in transformers."""
-        raise NotImplementedError
+        state = dict(self.renamed(tensors))
+        for name, index in self.token_tables.items():
+            state[name] = vocabularies[index].rows(state[name])
+        for name in self.position_tables:
+            table = state[name][self.first_row :]
+            unused = table.new_zeros(2, table.size(1))  # up to the padding's row
+            state[name] = torch.cat([unused, table])
+        return state
 
-    def restore(
-        self, state: Mapping[str, Tensor], vocabularies: list[Vocabulary], config: Any
-    ) -> dict[str, Tensor]:
+    def restore(self, state: State, vocabularies: list[Vocabulary], config: Any) -> State:
         """The inverse of `convert`, but for the names, which stay fairseq's."""
-        raise NotImplementedError
+        state = dict(state)
+        for name, index in self.token_tables.items():
+            state[name] = vocabularies[index].original_rows(state[name])
+        for name in self.position_tables:
+            state[name] = state[name][2 - self.first_row :]
+        return state
 
     def difference(
         self, model: Any, reference: Any, vocabularies: list[Vocabulary]
@@ -191,17 +221,6 @@ class Family:
                     break
             else:
                 yield name, tensor  # which fairseq's model refuses
-
-
-def activation(config: Any, name: str) -> str:
-    """fairseq's name of the activation that an option names."""
-    value = getattr(config, name)
-    if value not in FAIRSEQ_ACTIVATIONS:
-        raise UserError(
-            f"config.json has {name} {one_line(str(value))}, but fairseq's model has "
-            f"{' or '.join(FAIRSEQ_ACTIVATIONS)}: this folder can't be imported"
-        )
-    return FAIRSEQ_ACTIVATIONS[value]
 
 
 def read_tokens(path: Path) -> dict[str, int]:
@@ -249,6 +268,22 @@ def read_pieces(folder: Path, languages: Sequence[str] = ()) -> dict[str, int]:
     if isinstance(vocabulary, list):
         vocabulary = {piece: number for number, (piece, _) in enumerate(vocabulary)}
     return vocabulary | {token.content: token.id for token in content.added_tokens}
+
+
+def read_model_type(folder: Path, known: Iterable[str], reader: str, advice: str) -> str:
+    """The ``model_type`` of a folder's configuration.
+
+    Raises:
+        UserError: it is not among the ``known`` types, which are those of the ``reader``
+    """
+    path = folder / "config.json"
+    values = read_json(path, advice=advice)
+    kind = str(values.get("model_type") if isinstance(values, dict) else None)
+    if kind not in known:
+        raise UserError(
+            f"{path} is of the model type {shown(kind)}, but {reader} {', '.join(known)}: {advice}"
+        )
+    return kind
 
 
 def read_texts(folder: Path) -> Texts:

@@ -5,32 +5,34 @@ from argparse import Namespace
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from fairseq.data import Dictionary
-from fairseq.models import ARCH_MODEL_REGISTRY
-from pydantic import BaseModel
 
 from ...checkpoints.configuration import no_larger_than
-from ...checkpoints.plain import quoted, reason, shown
+from ...checkpoints.plain import quoted, reason
 from ...errors import UserError, as_user_error
 from ...files import (
     MAX_VOCABULARY_BYTES,
     atomic_folder,
     check_regular,
     read_json,
-    read_json_object,
     refuse_existing,
 )
-from ...translate.model_files import TEXT_OPTIONS_JSON, TextOptions
-from ...translate.model_json import MODEL_JSON, DirectionsJson, Language, read_model_json
+from ...translate.model_json import MODEL_JSON, read_model_json
 from ..configuration import DietEncoderConfig, DietTransformerConfig
 from ..tokenizer import FILES
-from .card import read_license
-from .checkpoint import MODEL, complete, read_tensors, write_checkpoint
+from .checkpoint import (
+    MODEL,
+    build_model,
+    complete,
+    read_tensors,
+    write_checkpoint,
+    write_encoder_text,
+)
 from .configuration import arguments
-from .original import FAMILIES, import_original
+from .family import Texts, read_model_type, read_texts
+from .original import FAMILIES, import_original, refuse_config
 from .parameters import load
 
 #: our configurations by their ``model_type``
@@ -38,25 +40,9 @@ OURS = {kind.model_type: kind for kind in (DietEncoderConfig, DietTransformerCon
 ADVICE = "give another folder of `diet-fairseq export hf` or save_pretrained"
 
 
-class NewToken(BaseModel, strict=True):
-    """A token that a tokenizer knows besides its vocabulary."""
-
-    content: str
-
-
-class TokenizerConfig(BaseModel, strict=True):
-    """The options of ``tokenizer_config.json`` that fairseq has, and tokens by their ids."""
-
-    source_lang: Language | None = None
-    target_lang: Language | None = None
-    do_lower_case: bool | None = None
-    directions: DirectionsJson | None = None
-    added_tokens_decoder: dict[str, NewToken] = {}
-
-
 def run(args: Namespace) -> None:
     refuse_existing(args.out)
-    kind = model_type(args.folder)
+    kind = read_model_type(args.folder, (*OURS, *FAMILIES), "import hf reads", ADVICE)
     if kind in FAMILIES:
         with atomic_folder(args.out) as out:
             lines = import_original(kind, args.folder, out, args.out)
@@ -70,24 +56,6 @@ def run(args: Namespace) -> None:
     if unused_names:
         print(f"not imported: {', '.join(unused_names)}")
     print(f"wrote {args.out / MODEL}: use it with --user-dir diet_fairseq and the data {args.out}")
-
-
-def model_type(folder: Path) -> str:
-    """The ``model_type`` of the folder's configuration.
-
-    Raises:
-        UserError: no model of this type can be imported
-    """
-    path = folder / "config.json"
-    values = read_json(path, advice=ADVICE)
-    kind = str(values.get("model_type") if isinstance(values, dict) else None)
-    known = (*OURS, *FAMILIES)
-    if kind not in known:
-        raise UserError(
-            f"{path} is of the model type {shown(kind)}, but import hf reads {', '.join(known)}: "
-            f"{ADVICE}"
-        )
-    return kind
 
 
 def configuration(folder: Path) -> Any:
@@ -114,11 +82,7 @@ def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], 
     tensors = read_tensors(folder)
     args = arguments(config)
     args.nsp = "nsp_head.weight" in tensors
-    texts = TokenizerConfig()
-    if (folder / "tokenizer_config.json").exists():
-        texts = read_json_object(
-            folder / "tokenizer_config.json", TokenizerConfig, advice="give another folder"
-        )
+    texts = read_texts(folder)
     if config.is_encoder_decoder:  # fairseq needs names, which need not be languages
         args.source_lang = texts.source_lang or "source"
         args.target_lang = texts.target_lang or "target"
@@ -126,29 +90,16 @@ def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], 
     names = dictionary_names(folder, args, texts)
     source, target = write_dictionaries(folder, out, config, names, new_tokens)
     args = complete(args, data, "translation" if config.is_encoder_decoder else "masked_lm")
-    task: Any = SimpleNamespace(
-        source_dictionary=source, target_dictionary=target, max_positions=lambda: None
-    )
-    path, advice = folder / "config.json", "give another folder"
-    with (
-        as_user_error(lambda error: f"{path} describes no model ({reason(error)}): {advice}"),
-        no_larger_than(sum(tensor.nbytes for tensor in tensors.values())),
-    ):
-        model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
+    size = sum(tensor.nbytes for tensor in tensors.values())
+    with refuse_config(folder / "config.json"), no_larger_than(size):
+        model = build_model(args, source, target)
     missing_names, unused_names = load(model, config, tensors)
     body = "" if config.is_encoder_decoder else "encoder.sentence_encoder."
     if required := next((name for name in missing_names if name.startswith(body)), None):
         raise UserError(f"{folder}'s weights lack {required}: give a complete folder")
     write_checkpoint(out / MODEL, args, model.state_dict())
     if not config.is_encoder_decoder:
-        text = TextOptions(
-            lower=texts.do_lower_case or False,
-            language=texts.source_lang or "en",
-            license=read_license(folder),
-        )
-        (out / TEXT_OPTIONS_JSON).write_text(
-            text.model_dump_json(indent=1, exclude_none=True) + "\n", encoding="utf-8"
-        )
+        write_encoder_text(folder, out)
     elif (folder / MODEL_JSON).is_file():
         description = read_model_json(folder)
         models: dict[str, Any] = {
@@ -161,7 +112,7 @@ def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], 
     return missing_names, unused_names
 
 
-def dictionary_names(folder: Path, args: Namespace, texts: TokenizerConfig) -> list[str]:
+def dictionary_names(folder: Path, args: Namespace, texts: Texts) -> list[str]:
     """The names of the dictionaries that fairseq's tasks read."""
     if not hasattr(args, "source_lang"):
         return ["dict.txt"]

@@ -8,7 +8,7 @@ from transformers.models.m2m_100.tokenization_m2m_100 import FAIRSEQ_LANGUAGE_CO
 from transformers.models.nllb.tokenization_nllb import FAIRSEQ_LANGUAGE_CODES as NLLB_CODES
 
 from ...translate.directions import EOS, SOURCE, Marks
-from .family import PIECES, Texts, Vocabulary, read_pieces, read_texts, read_tokens
+from .family import Texts, Vocabulary, read_pieces, read_texts, read_tokens
 from .translation import TAGGED, Translation
 
 
@@ -42,9 +42,6 @@ class M2M100(Translation):
         else:
             tokens = read_pieces(folder, NLLB_CODES)
         return [Vocabulary.from_tokens(tokens, config.vocab_size, {})]
-
-    def subword_models(self, folder: Path) -> list[Path]:
-        return [folder / PIECES]
 
 
 FAMILY = M2M100()

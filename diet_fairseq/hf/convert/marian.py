@@ -1,15 +1,13 @@
 """Marian's models, such as OPUS-MT's: ``MarianMTModel``."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from ...translate.directions import TARGET, Directions, Marks
-from .family import Texts, Vocabulary, read_tokens
+from .family import State, Texts, Vocabulary, read_tokens
 from .translation import Translation
 
 
@@ -29,6 +27,8 @@ class Marian(Translation):
         "add_bias_logits": (False,),
         "static_position_embeddings": (True,),
     }
+    position_tables = ("encoder.embed_positions.weight", "decoder.embed_positions.weight")
+    first_row = 0
     optional = r"final_logits_bias|.*embed_positions\.weight"
     options: ClassVar = {"arch": "transformer_learned", "decoder_output_bias": True}
 
@@ -55,28 +55,17 @@ class Marian(Translation):
     def subword_models(self, folder: Path) -> list[Path]:
         return [folder / "source.spm", folder / "target.spm"]
 
-    def convert(
-        self, tensors: Mapping[str, Tensor], vocabularies: list[Vocabulary], config: Any
-    ) -> dict[str, Tensor]:
+    def convert(self, tensors: State, vocabularies: list[Vocabulary], config: Any) -> State:
         state = super().convert(tensors, vocabularies, config)
-        for side in ("encoder", "decoder"):
-            name = f"{side}.embed_positions.weight"
-            unused = state[name].new_zeros(2, config.d_model)  # up to the padding's row
-            state[name] = torch.cat([unused, state[name]])
         embeddings = tensors["model.decoder.embed_tokens.weight"]
         state["decoder.embed_positions.weight"][2] += start_difference(embeddings, config)
         return state
 
-    def restore(
-        self, state: Mapping[str, Tensor], vocabularies: list[Vocabulary], config: Any
-    ) -> dict[str, Tensor]:
+    def restore(self, state: State, vocabularies: list[Vocabulary], config: Any) -> State:
         state = super().restore(state, vocabularies, config)
-        for side in ("encoder", "decoder"):
-            name = f"{side}.embed_positions.weight"
-            state[name] = state[name][2:].clone()
-        embeddings = state["decoder.embed_tokens.weight"]
-        state["decoder.embed_positions.weight"][0] -= start_difference(embeddings, config)
-        return state
+        table = state["decoder.embed_positions.weight"].clone()
+        table[0] -= start_difference(state["decoder.embed_tokens.weight"], config)
+        return state | {"decoder.embed_positions.weight": table}
 
 
 def start_difference(embeddings: Tensor, config: Any) -> Tensor:

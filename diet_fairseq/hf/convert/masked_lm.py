@@ -1,28 +1,20 @@
 """What `import hf` knows about all masked language models of transformers."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 from fairseq.data.data_utils import collate_tokens
-from torch import Tensor
 
-from .family import Family, Vocabulary, activation
+from .family import Family, State, Vocabulary
 
 BODY = "encoder.sentence_encoder."
 HEAD = "encoder.lm_head."
 
 
 class MaskedLM(Family):
-    """An encoder with BERT's names, and the rows that an encoder's positions have in fairseq.
+    """An encoder with BERT's names."""
 
-    Attributes:
-        first_row: the row of position 0 in the table of transformers
-    """
-
-    first_row: ClassVar[int]
-    options: ClassVar[dict[str, Any]]
     allowed: ClassVar = {
         "is_decoder": (False,),
         "add_cross_attention": (False,),
@@ -57,43 +49,28 @@ class MaskedLM(Family):
         ),
     }
 
-    def arguments(self, config: Any, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    option_names: ClassVar = {
+        "encoder_layers": "num_hidden_layers",
+        "encoder_embed_dim": "hidden_size",
+        "encoder_ffn_embed_dim": "intermediate_size",
+        "encoder_attention_heads": "num_attention_heads",
+        "activation_fn": "hidden_act",
+        "dropout": "hidden_dropout_prob",
+        "attention_dropout": "attention_probs_dropout_prob",
+        "layer_norm_eps": "layer_norm_eps",
+    }
+    token_tables: ClassVar = dict.fromkeys(
+        (f"{BODY}embed_tokens.weight", f"{HEAD}weight", f"{HEAD}bias"), 0
+    )
+    position_tables = (f"{BODY}embed_positions.weight",)
+
+    def arguments(self, config: Any, tensors: State) -> dict[str, Any]:
         positions = config.max_position_embeddings - self.first_row
-        return {
-            **self.options,
-            "encoder_layers": config.num_hidden_layers,
-            "encoder_embed_dim": config.hidden_size,
-            "encoder_ffn_embed_dim": config.intermediate_size,
-            "encoder_attention_heads": config.num_attention_heads,
-            "activation_fn": activation(config, "hidden_act"),
-            "dropout": config.hidden_dropout_prob,
-            "attention_dropout": config.attention_probs_dropout_prob,
-            "layer_norm_eps": config.layer_norm_eps,
+        return super().arguments(config, tensors) | {
             "max_positions": positions,
             "tokens_per_sample": positions,
             "untie_weights_roberta": not config.tie_word_embeddings,
         }
-
-    def convert(
-        self, tensors: Mapping[str, Tensor], vocabularies: list[Vocabulary], config: Any
-    ) -> dict[str, Tensor]:
-        state = dict(self.renamed(tensors))
-        for name in (f"{BODY}embed_tokens.weight", f"{HEAD}weight", f"{HEAD}bias"):
-            state[name] = vocabularies[0].rows(state[name])
-        table = state[f"{BODY}embed_positions.weight"][self.first_row :]
-        unused = table.new_zeros(2, table.size(1))  # up to the padding's row
-        state[f"{BODY}embed_positions.weight"] = torch.cat([unused, table])
-        return state
-
-    def restore(
-        self, state: Mapping[str, Tensor], vocabularies: list[Vocabulary], config: Any
-    ) -> dict[str, Tensor]:
-        state = dict(state)
-        for name in (f"{BODY}embed_tokens.weight", f"{HEAD}weight", f"{HEAD}bias"):
-            state[name] = vocabularies[0].original_rows(state[name])
-        table = state[f"{BODY}embed_positions.weight"]
-        state[f"{BODY}embed_positions.weight"] = table[2 - self.first_row :]
-        return state
 
     def write_text(self, folder: Path, out: Path) -> None:
         """Write the files that fairseq's own encoders of text need."""
@@ -131,15 +108,10 @@ class MaskedLM(Family):
                     attention_mask=tokens.ne(pad).long(),
                     token_type_ids=types,
                 )
-                expected = self.outputs(out)[tokens.ne(pad)][:, ids]
+                expected = out[0][tokens.ne(pad)][:, ids]
         differences = [float((actual - expected).abs().max()) for actual, _ in results]
         for _, follows in results:
             if follows is not None:  # (B, 2)
                 theirs = out.seq_relationship_logits.flip(1)
                 differences.append(float((follows - theirs).abs().max()))
         return max(differences), float(expected.abs().max())
-
-    def outputs(self, out: Any) -> Tensor:
-        """(B, T, V): the logits in an output of the model in transformers."""
-        logits: Tensor = out.logits
-        return logits

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from transformers.models.mbart.tokenization_mbart import FAIRSEQ_LANGUAGE_CODES
 
 from ...translate.directions import EOS, SOURCE, TARGET, Marks
-from .family import PIECES, Texts, Vocabulary, read_pieces
+from .family import Texts, Vocabulary, read_pieces
 from .translation import TAGGED, Translation
 
 
@@ -39,9 +39,6 @@ class MBart(Translation):
     def vocabularies(self, folder: Path, config: Any) -> list[Vocabulary]:
         tokens = read_pieces(folder, FAIRSEQ_LANGUAGE_CODES)
         return [Vocabulary.from_tokens(tokens, config.vocab_size, {})]
-
-    def subword_models(self, folder: Path) -> list[Path]:
-        return [folder / PIECES]
 
 
 FAMILY = MBart()

@@ -7,13 +7,11 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 import transformers
 from fairseq.data import Dictionary
-from fairseq.models import ARCH_MODEL_REGISTRY
 from pydantic import BaseModel
 from torch import Tensor, nn
 
@@ -28,11 +26,17 @@ from ...files import (
     read_json_object,
 )
 from ...translate.directions import Directions
-from ...translate.model_files import TEXT_OPTIONS_JSON, TextOptions
 from ...translate.model_json import ModelDescription, read_model_json
-from ..configuration import LARGEST_SIZES
+from ..configuration import LARGEST_SIZES, unreasonable_size
 from .card import CARD_FILE, read_license
-from .checkpoint import MODEL, complete, read_tensors, write_checkpoint
+from .checkpoint import (
+    MODEL,
+    build_model,
+    complete,
+    read_tensors,
+    write_checkpoint,
+    write_encoder_text,
+)
 from .family import ADVICE, MASK, PIECES, Family, Vocabulary, read_texts
 from .translation import default_direction
 
@@ -116,12 +120,7 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> list[str]
             dictionary.add_symbol(MASK)
         dictionaries.append(dictionary)
     args = complete(args, data, "translation" if translates else "masked_lm")
-    task: Any = SimpleNamespace(
-        source_dictionary=dictionaries[0],
-        target_dictionary=dictionaries[-1],
-        max_positions=lambda: None,
-    )
-    model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task).eval()
+    model = build_model(args, dictionaries[0], dictionaries[-1]).eval()
     state = family.convert(tensors, vocabularies, config)
     load_parameters(model, state, folder)
     check_same(
@@ -134,7 +133,8 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> list[str]
     if translates:
         write_model_json(family, folder, out, args, directions)
     else:
-        write_encoder_text(family, folder, out)
+        family.write_text(folder, out)
+        write_encoder_text(folder, out)
     (out / ORIGINAL).mkdir()
     copy_files(folder, out / ORIGINAL)
     arch = options.pop("arch")
@@ -175,7 +175,8 @@ def read_config(family: Family, folder: Path) -> Any:
     path = folder / "config.json"
     values = read_json(path, advice=ADVICE)
     family.check(values)
-    check_sizes(values, path)
+    if fault := unreasonable_size(values, LARGEST):
+        raise UserError(f"{path}: {fault}: {ADVICE}")
     with refuse_config(path):
         return model_class(family).config_class(**values)
 
@@ -225,16 +226,6 @@ def check_special(vocabulary: Vocabulary, config: Any, folder: Path) -> None:
                 f"{folder} has {option} {number} in config.json, but the id {ids[symbol]} in its "
                 f"vocabulary: {ADVICE}"
             )
-
-
-def check_sizes(values: dict[str, Any], path: Path) -> None:
-    """Refuse unreasonable sizes before memory is allocated."""
-    for name, value in values.items():
-        for part, most in LARGEST.items():
-            if part in name and isinstance(value, int | float) and not 0 <= value <= most:
-                raise UserError(
-                    f"{path}: {name} must be from 0 to {most:,}, but is {value}: {ADVICE}"
-                )
 
 
 def load_parameters(model: nn.Module, state: dict[str, Tensor], folder: Path) -> None:
@@ -294,17 +285,6 @@ def write_model_json(
         license=read_license(folder),
     ).write()  # fmt: skip
     read_model_json(out)  # checks the values
-
-
-def write_encoder_text(family: Any, folder: Path, out: Path) -> None:
-    """Write the files for an encoder's text, and whether it is lower-cased."""
-    family.write_text(folder, out)
-    texts = read_texts(folder)
-    text = TextOptions(
-        lower=texts.do_lower_case or False, language="en", license=read_license(folder)
-    )
-    content = text.model_dump_json(indent=1, exclude_none=True) + "\n"
-    (out / TEXT_OPTIONS_JSON).write_text(content, encoding="utf-8")
 
 
 def flags(options: dict[str, Any]) -> str:

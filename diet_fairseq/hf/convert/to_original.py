@@ -14,13 +14,12 @@ from safetensors.torch import save
 from torch import Tensor
 
 from ...checkpoints.configuration import no_larger_than
-from ...checkpoints.plain import shown
 from ...errors import UserError, one_line
-from ...files import atomic_folder, read_json
+from ...files import atomic_folder
 from ...transformer.stack import Stack
 from .card import CARD_FILE, original_card
 from .configuration import stock_positions
-from .family import ADVICE, Family, Vocabulary
+from .family import Family, Vocabulary, read_model_type
 from .original import (
     FAMILIES,
     ORIGINAL,
@@ -48,7 +47,8 @@ def export_original(loaded: Any, out: Path) -> None:
     """
     with TemporaryDirectory() as stock:
         folder = find_original(loaded, Path(stock))
-        export_class(loaded, read_family(folder), folder, out)
+        kind = read_model_type(folder, FAMILIES, "--original writes", WITHOUT)
+        export_class(loaded, load_family(kind), folder, out)
 
 
 def export_class(loaded: Any, family: Any, folder: Path, out: Path) -> None:
@@ -104,19 +104,6 @@ def find_original(loaded: Any, stock: Path) -> Path:
         f"--original needs the folder {ORIGINAL} of `diet-fairseq import hf`, but "
         f"{folders[0] / ORIGINAL} is not there: copy it from the imported model, or {WITHOUT}"
     )
-
-
-def read_family(folder: Path) -> Any:
-    """The `Family` of the ``model_type`` in the folder's configuration."""
-    path = folder / "config.json"
-    values = read_json(path, advice=ADVICE)
-    kind = str(values.get("model_type") if isinstance(values, dict) else None)
-    if kind not in FAMILIES:
-        raise UserError(
-            f"{path} is of the model type {shown(kind)}, but --original writes "
-            f"{', '.join(FAMILIES)}: {WITHOUT}"
-        )
-    return load_family(kind)
 
 
 def check_positions(loaded: Any, family: Family) -> None:

@@ -2,7 +2,6 @@
 
 import re
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,11 +13,14 @@ from ...files import MAX_VOCABULARY_BYTES, check_regular
 from ...text.subwords import SUBWORD_FILES
 from ...text.subwords import TARGET as TARGET_PREFIX
 from ...translate.directions import LANGUAGE, SOURCE, TARGET, Directions, Marks
-from .family import Family, Texts, Vocabulary, activation
+from .family import ACTIVATION_NAMES, PIECES, Family, State, Texts, Vocabulary
 
 #: the number that the logit of a symbol without an id is below all biases: its probability is
 #: nothing in float32, and label smoothing's loss stays finite
 UNUSED = 30.0
+
+#: fairseq's name of the bias of the logits
+BIAS = "decoder.output_projection.bias"
 
 #: both languages' tags come first, as in M2M-100
 TAGGED = Marks(source_prefix=(SOURCE,), target_prefix=(TARGET,))
@@ -27,73 +29,67 @@ TAGGED = Marks(source_prefix=(SOURCE,), target_prefix=(TARGET,))
 class Translation(Family):
     """An encoder and a decoder with BART's names."""
 
-    allowed: ClassVar = {"is_encoder_decoder": (True,), "is_decoder": (False,)}
+    allowed: ClassVar = {
+        "is_encoder_decoder": (True,),
+        "is_decoder": (False,),
+        "activation_function": tuple(ACTIVATION_NAMES),
+    }
     names: ClassVar = {
         r"model\.shared\..*": None,
         r"model\.((?:en|de)coder\..*)": r"\1",
         r"lm_head\.weight": "decoder.output_projection.weight",
-        r"final_logits_bias": "decoder.output_projection.bias",
+        r"final_logits_bias": BIAS,
     }
-    #: fairseq's options that all models of the family have
-    options: ClassVar[dict[str, Any]]
+    option_names: ClassVar = {
+        **{
+            f"{side}_{name}": f"{side}_{key}"
+            for side in ("encoder", "decoder")
+            for name, key in {
+                "layers": "layers",
+                "ffn_embed_dim": "ffn_dim",
+                "attention_heads": "attention_heads",
+                "layerdrop": "layerdrop",
+            }.items()
+        },
+        "encoder_embed_dim": "d_model",
+        "decoder_embed_dim": "d_model",
+        "activation_fn": "activation_function",
+        "dropout": "dropout",
+        "attention_dropout": "attention_dropout",
+        "activation_dropout": "activation_dropout",
+        "max_source_positions": "max_position_embeddings",
+        "max_target_positions": "max_position_embeddings",
+    }
+    token_tables: ClassVar = {
+        "encoder.embed_tokens.weight": 0,
+        "decoder.embed_tokens.weight": -1,
+        "decoder.output_projection.weight": -1,
+    }
     #: the pattern of a language's tag, whose last group is the language
     tag: ClassVar[str] = r"(?!)"
 
-    def arguments(self, config: Any, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        sizes = {
-            f"{side}_{name}": getattr(config, f"{side}_{key}" if key != "d_model" else key)
-            for side in ("encoder", "decoder")
-            for name, key in (
-                ("layers", "layers"),
-                ("embed_dim", "d_model"),
-                ("ffn_embed_dim", "ffn_dim"),
-                ("attention_heads", "attention_heads"),
-                ("layerdrop", "layerdrop"),
-            )
-        }
+    def arguments(self, config: Any, tensors: State) -> dict[str, Any]:
         shares_all = getattr(config, "share_encoder_decoder_embeddings", True)
-        return {
-            **sizes,
-            **self.options,
-            "activation_fn": activation(config, "activation_function"),
-            "dropout": config.dropout,
-            "attention_dropout": config.attention_dropout,
-            "activation_dropout": config.activation_dropout,
+        return super().arguments(config, tensors) | {
             "no_scale_embedding": not config.scale_embedding,
-            "max_source_positions": config.max_position_embeddings,
-            "max_target_positions": config.max_position_embeddings,
             "share_all_embeddings": shares_all and config.tie_word_embeddings,
             "share_decoder_input_output_embed": config.tie_word_embeddings,
         }
 
-    def convert(
-        self, tensors: Mapping[str, Tensor], vocabularies: list[Vocabulary], config: Any
-    ) -> dict[str, Tensor]:
-        source, target = vocabularies[0], vocabularies[-1]
-        state = dict(self.renamed(tensors))
-        for name in ("decoder.embed_tokens.weight", "decoder.output_projection.weight"):
-            state[name] = target.rows(state[name])
-        state["encoder.embed_tokens.weight"] = source.rows(state["encoder.embed_tokens.weight"])
-        bias = state.pop("decoder.output_projection.bias", None)
+    def convert(self, tensors: State, vocabularies: list[Vocabulary], config: Any) -> State:
+        state, target = super().convert(tensors, vocabularies, config), vocabularies[-1]
+        bias = state.pop(BIAS, None)
         if self.options.get("decoder_output_bias"):
             bias = torch.zeros(max(target.ids) + 1) if bias is None else bias.flatten()
-            state["decoder.output_projection.bias"] = target.rows(bias, float(bias.min()) - UNUSED)
+            state[BIAS] = target.rows(bias, float(bias.min()) - UNUSED)
         elif bias is not None and bias.any():
-            state["decoder.output_projection.bias"] = bias  # which fairseq's model refuses
+            state[BIAS] = bias  # which fairseq's model refuses
         return state
 
-    def restore(
-        self, state: Mapping[str, Tensor], vocabularies: list[Vocabulary], config: Any
-    ) -> dict[str, Tensor]:
-        source, target = vocabularies[0], vocabularies[-1]
-        state = dict(state)
-        for name in ("decoder.embed_tokens.weight", "decoder.output_projection.weight"):
-            state[name] = target.original_rows(state[name])
-        name = "encoder.embed_tokens.weight"
-        state[name] = source.original_rows(state[name])
-        name = "decoder.output_projection.bias"
-        if name in state:
-            state[name] = target.original_rows(state[name])[None]
+    def restore(self, state: State, vocabularies: list[Vocabulary], config: Any) -> State:
+        state = super().restore(state, vocabularies, config)
+        if BIAS in state:
+            state[BIAS] = vocabularies[-1].original_rows(state[BIAS])[None]
         return state
 
     def marks(self, texts: Texts) -> Marks:
@@ -112,7 +108,7 @@ class Translation(Family):
 
     def subword_models(self, folder: Path) -> list[Path]:
         """The SentencePiece models of source and target, or that of both."""
-        raise NotImplementedError
+        return [folder / PIECES]
 
     def write_text(self, folder: Path, out: Path) -> dict[str, Any]:
         """Write the subword models.

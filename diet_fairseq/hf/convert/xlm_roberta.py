@@ -1,16 +1,14 @@
 """XLM-R: ``XLMRobertaForMaskedLM``."""
 
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 
 from ...files import MAX_VOCABULARY_BYTES, check_regular
 from ...text.subwords import SUBWORD_FILES
-from .family import MASK, PIECES, Vocabulary, read_pieces
+from .family import MASK, PIECES, State, Vocabulary, read_pieces
 from .masked_lm import BODY, MaskedLM
 
 
@@ -25,17 +23,13 @@ class XLMRoberta(MaskedLM):
     def vocabularies(self, folder: Path, config: Any) -> list[Vocabulary]:
         return [Vocabulary.from_tokens(read_pieces(folder), config.vocab_size, {MASK: MASK})]
 
-    def convert(
-        self, tensors: Mapping[str, Tensor], vocabularies: list[Vocabulary], config: Any
-    ) -> dict[str, Tensor]:
+    def convert(self, tensors: State, vocabularies: list[Vocabulary], config: Any) -> State:
         state = super().convert(tensors, vocabularies, config)
         kind = state.pop(f"{BODY}embed_segments.weight")[0]  # (d,)
         state[f"{BODY}embed_positions.weight"][2:] += kind
         return state
 
-    def restore(
-        self, state: Mapping[str, Tensor], vocabularies: list[Vocabulary], config: Any
-    ) -> dict[str, Tensor]:
+    def restore(self, state: State, vocabularies: list[Vocabulary], config: Any) -> State:
         state = super().restore(state, vocabularies, config)
         kind = torch.zeros(config.type_vocab_size, config.hidden_size)  # is in the positions
         return state | {f"{BODY}embed_segments.weight": kind}
