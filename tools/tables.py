@@ -146,15 +146,18 @@ def papers() -> None:
 # --- docs/using-a-model.md ------------------------------------------------------------------------
 
 
-def swapped() -> None:
-    table = read("translation/multi30k-swapped").replace("sinusoidal", "sinusoidal (no swap)")
+def swapped(corpus: str) -> None:
+    table = read(f"translation/{corpus}-swapped").replace("sinusoidal", "sinusoidal (no swap)")
+    table = table.query("`further updates` != 'none: the model before'")
+    updates = sorted(set(table["further updates"]), key=int)
+    parts = list(table["test set"].unique())
     table["key"] = table["further updates"] + ", " + table["test set"]
     table = table.pivot(index="positions after the swap", columns="key", values="BLEU")
-    table = table.sort_values("400, at most 15 words", ascending=False).reset_index()
+    table = table.loc[table[f"{updates[-1]}, {parts[0]}"].astype(float).sort_values().index[::-1]]
     columns = {"positions": "positions after the swap"}
-    columns |= {f"{n} updates": f"{n}, at most 15 words" for n in (0, 400)}
-    columns |= {f"longer: {n}": f"{n}, more than 15 words" for n in (0, 400)}
-    show(table, columns)
+    for part in parts:
+        columns |= {f"{part}: {n}": f"{n}, {part}" for n in (updates[0], updates[-1])}
+    show(table.reset_index(), columns)
 
 
 # --- docs/performance.md --------------------------------------------------------------------------

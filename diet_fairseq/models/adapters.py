@@ -198,6 +198,7 @@ class PositionalDecoder(FairseqStack, Decoder, FairseqIncrementalDecoder):
         dictionary: Any,
         embed_tokens: nn.Module,
         no_encoder_attn: bool = False,
+        output_projection: nn.Module | None = None,
     ) -> None:
         self.cfg, self.dictionary, self.onnx_trace = cfg, dictionary, False
         self.share_input_output_embed = cfg.share_decoder_input_output_embed
@@ -206,6 +207,8 @@ class PositionalDecoder(FairseqStack, Decoder, FairseqIncrementalDecoder):
         super().__init__(
             config if not no_encoder_attn else replace(config, source=None), embed_tokens
         )
+        if output_projection is not None:
+            self.output_projection = output_projection  # instead of the one that was built
         self.register_buffer("version", torch.Tensor([3]))
         if cfg.quant_noise.pq > 0:
             self.add_quant_noise(cfg.quant_noise)
@@ -213,7 +216,7 @@ class PositionalDecoder(FairseqStack, Decoder, FairseqIncrementalDecoder):
     def build_output(self) -> None:
         super().build_output()
         self.adaptive_softmax: Any = None
-        self.output_projection = None
+        self.output_projection = None  # type: ignore[assignment]
         self.build_output_projection(self.cfg, self.dictionary, self.embed_tokens)
 
     def forward(  # type: ignore[override]
@@ -222,16 +225,20 @@ class PositionalDecoder(FairseqStack, Decoder, FairseqIncrementalDecoder):
         encoder_out: dict[str, list[Tensor]] | None = None,
         incremental_state: dict[str, Any] | None = None,
         features_only: bool = False,
+        full_context_alignment: bool = False,
+        alignment_layer: int | None = None,
+        alignment_heads: int | None = None,
         src_lengths: Any = None,
         return_all_hiddens: bool = False,
-        **options: Any,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Like fairseq's: (B, T) -> (B, T, V), or features (B, T, d), and attention (B, T, S).
-
-        ``options`` are those of `extract_features`.
-        """
+        """Like fairseq's: (B, T) -> (B, T, V), or features (B, T, d), and attention (B, T, S)."""
         x, extra = self.extract_features(
-            prev_output_tokens, encoder_out, incremental_state, **options
+            prev_output_tokens,
+            encoder_out,
+            incremental_state,
+            full_context_alignment,
+            alignment_layer,
+            alignment_heads,
         )
         return (x if features_only else self.output_layer(x)), extra
 

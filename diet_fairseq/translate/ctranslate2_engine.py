@@ -123,6 +123,8 @@ class CTranslate2Engine(Engine):
             for rank, hypothesis in enumerate(beam)
             if hypothesis.tokens[-1:] != [target_end]
         ]
+        if not unfinished:
+            return
         end = [target_end] if target_end != EOS else []  # it scores </s> by itself
         scores = self._log_probabilities(
             [sources[row] for row, _ in unfinished],

@@ -1,12 +1,17 @@
 """fairseq's encoder and decoder around the ones in plain PyTorch."""
 
 import copy
+from inspect import signature
 
 import pytest
 import torch
 from fairseq.models import FairseqEncoder, FairseqIncrementalDecoder
 from fairseq.models.roberta import RobertaModel
-from fairseq.models.transformer import TransformerModel
+from fairseq.models.transformer import (
+    TransformerDecoderBase,
+    TransformerEncoderBase,
+    TransformerModel,
+)
 from fairseq.sequence_generator import SequenceGenerator
 
 from diet_fairseq.errors import UserError
@@ -26,6 +31,20 @@ def test_models_are_of_the_classes_that_scripts_ask_for():
     assert isinstance(model.decoder, FairseqIncrementalDecoder)
     assert isinstance(roberta, RobertaModel)
     assert isinstance(roberta.encoder.sentence_encoder, FairseqEncoder)
+
+
+@pytest.mark.parametrize(
+    ("ours", "stock"),
+    [
+        (PositionalDecoder, TransformerDecoderBase),
+        (PositionalDecoder.forward, TransformerDecoderBase.forward),
+        (PositionalDecoder.extract_features, TransformerDecoderBase.extract_features),
+        (PositionalEncoder.forward, TransformerEncoderBase.forward),
+    ],
+)
+def test_arguments_have_fairseq_s_order(ours, stock):
+    names = list(signature(stock).parameters)
+    assert list(signature(ours).parameters)[: len(names)] == names
 
 
 def test_names_of_0_3_are_still_there():
