@@ -37,6 +37,7 @@ EXTRAS["dev"] = [
     "build",
     "codespell==2.4.3",
     "cogapp>=3.6,<4",  # `make tables`
+    "libretranslatepy",  # a client of the service
     "mypy==2.4.1",
     "proselint==0.16.0",
     "pytest>=8",

@@ -2,9 +2,12 @@
 
 import logging
 import re
+import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
 from typing import Any, TypeVar
 
 from .attention.backends import BACKENDS
@@ -394,3 +397,20 @@ def options_of(scheme: type[PositionScheme]) -> dict[str, Any]:
     if scheme.compressed:
         options |= {"projection_length": None, "projection_sharing": "none"}
     return options
+
+
+def import_user_dir(folder: Path) -> None:
+    """Import a package by its folder, as fairseq's ``--user-dir``, without importing fairseq.
+
+    Raises:
+        UserError: the folder is not a package, or another module with its name is imported
+    """
+    folder = folder.resolve()
+    if not (folder / "__init__.py").is_file():
+        raise UserError(f"{folder} is not a Python package: give a folder with an __init__.py")
+    sys.path.insert(0, str(folder.parent))
+    module = import_module(folder.name)
+    if Path(module.__file__ or "").parent != folder:
+        raise UserError(
+            f"{folder} has the same name as the module {module.__file__}: rename the folder"
+        )

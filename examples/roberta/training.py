@@ -8,7 +8,6 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import wraps
-from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,6 +22,7 @@ from safetensors import safe_open
 from transformers import AutoTokenizer, Trainer, TrainerCallback, TrainingArguments
 from transformers.utils import logging
 
+from diet_fairseq.config import import_user_dir
 from diet_fairseq.errors import UserError
 from diet_fairseq.files import atomic_file
 
@@ -81,23 +81,6 @@ def run_command(parser: ArgumentParser, commands: Mapping[str, ArgumentParser]) 
     if args.user_dir:
         import_user_dir(args.user_dir)
     args.run(args)
-
-
-def import_user_dir(folder: Path) -> None:
-    """Import a package by its folder, as fairseq's ``--user-dir``, without importing fairseq.
-
-    Raises:
-        UserError: the folder is not a package, or another module with its name is imported
-    """
-    folder = folder.resolve()
-    if not (folder / "__init__.py").is_file():
-        raise UserError(f"{folder} is not a Python package: give a folder with an __init__.py")
-    sys.path.insert(0, str(folder.parent))
-    module = import_module(folder.name)
-    if Path(module.__file__ or "").parent != folder:
-        raise UserError(
-            f"{folder} has the same name as the module {module.__file__}: rename the folder"
-        )
 
 
 def load(kind: Any, folder: Path, **options: Any) -> tuple[Any, Any]:
