@@ -156,8 +156,8 @@ class DietRel(OffsetScalars):
         if first < -self.outermost or last > self.outermost:
             return super().score(layout)
         # a slice: the backward pass of a look-up sorts its rows, in every layer
-        rows = self.scalars[self.outermost + first : self.outermost + last + 1]  # (offsets, H)
-        return Offsets(rows.T.contiguous(), reach=self.outermost)
+        rows = self.weight[self.outermost + first : self.outermost + last + 1]  # (offsets, H)
+        return Offsets(self.amplify(rows).T.contiguous(), reach=self.outermost)
 
 
 class T5(OffsetScalars):
