@@ -134,6 +134,15 @@ def plateau() -> None:
     show(DataFrame(rows).sort_values(["text", "median loss"], ascending=[False, True]))
 
 
+def attention_in_training() -> None:
+    table = read("pretraining/novels-attention")
+    table = table[table["update"].isin(["0", "50", "100", "200", "400"])]
+    columns = {"run": "run", "update": "update", "training loss": "loss"}
+    columns |= {"entropy": "entropy", "first offset": "first", "local heads": "local"}
+    columns |= {"gradient of the tables": "positions", "clip": "clip"}
+    show(table, columns)
+
+
 def papers() -> None:
     table = read("papers")
     columns = ["row", "paper", "ours", "H100 hours", "note"]

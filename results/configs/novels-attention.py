@@ -7,9 +7,10 @@ programs, too, and appends rows to novels-attention.csv:
 
 SEED draws the initial values, ORDER the order of the samples and their masks.
 
-loss        training loss, nats: the mean since the row before, as of the next two columns
+loss        training loss, nats: the mean since the row before, as of the next three columns
 norm        norm of all gradients, before they are clipped to 1
 positions   norm of the gradients of the position tables
+clip        the factor that clipping multiplies the gradients by
 entropy     entropy of attention, nats: the mean over layers, heads and queries of 8 held-out
             samples
 first       attention to a head's first offset (`first_offsets`): the mean over layers and heads
@@ -17,6 +18,7 @@ local       heads, of 16, that give their first offset more than half of their a
 """
 
 import csv
+import math
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +29,7 @@ from fairseq.tasks.masked_lm import MaskedLMTask
 from fairseq.trainer import Trainer
 from fairseq_cli import train
 
+import diet_fairseq
 from diet_fairseq.positions.base import AttentionShape, Limit
 from diet_fairseq.positions.gain import first_offsets
 from diet_fairseq.transformer import attention
@@ -45,7 +48,7 @@ build_model, clip_grad_norm, train_step = (
     Trainer.clip_grad_norm,
     Trainer.train_step,
 )
-steps: list[tuple[float, float, float]] = []  # loss, norm, norm of the tables
+steps: list[tuple[float, float, float, float]] = []  # loss, norm, positions, clip
 
 
 @contextmanager
@@ -69,7 +72,7 @@ def recorded_weights():
 def measure(trainer):
     """Entropy, attention to the first offset, and the number of local heads."""
     data = trainer.task.dataset("valid")
-    batch = data.collater([data[number] for number in range(8)])["net_input"]
+    batch = data.collater([data[number] for number in range(40, 48)])["net_input"]
     trainer.model.eval()
     with recorded_weights() as weights:
         trainer.model(**batch)
@@ -87,7 +90,7 @@ def measure(trainer):
         shares.append((line * is_pair).sum((1, 2)) / is_pair.sum())
     first = torch.stack(shares)  # (H, L)
     return {
-        "entropy": f"{(entropy.mean((0, 2)) * real).sum() / real.sum():.2f}",
+        "entropy": f"{(entropy.mean((0, 2)) * real).sum() / real.sum():.3f}",
         "first": f"{first.mean():.3f}",
         "local": int((first > 0.5).sum()),
     }
@@ -97,14 +100,14 @@ def write_row(trainer):
     row = {"run": run, "update": trainer.get_num_updates()}
     if steps:
         means = torch.tensor(steps).mean(0).tolist()
-        names = ("loss", "norm", "positions")
-        row |= {name: f"{mean:.3f}" for name, mean in zip(names, means, strict=True)}
+        names = ("loss", "norm", "positions", "clip")
+        row |= {name: f"{mean:.4f}" for name, mean in zip(names, means, strict=True)}
         steps.clear()
     state = torch.get_rng_state()
     row |= measure(trainer)
     torch.set_rng_state(state)
     path = Path("novels-attention.csv")
-    header = ["run", "update", "loss", "norm", "positions", "entropy", "first", "local"]
+    header = ["run", "update", "loss", "norm", "positions", "clip", "entropy", "first", "local"]
     is_new = not path.exists()
     with path.open("a", newline="") as file:
         writer = csv.DictWriter(file, header, lineterminator="\n")
@@ -132,7 +135,8 @@ def train_recorded(self, samples, raise_oom=False):
     if self.get_num_updates() == 0 and not steps:
         write_row(self)
     log = train_step(self, samples, raise_oom)
-    steps.append((float(log["loss"]), float(self.norm), self.tables))
+    loss = float(log["loss"]) * math.log(2)  # fairseq logs bits
+    steps.append((loss, float(self.norm), self.tables, min(1.0, 1 / float(self.norm))))
     if self.get_num_updates() in ROWS:
         write_row(self)
     return log
@@ -143,6 +147,7 @@ MaskedLMTask.build_model = build_seeded
 Trainer.clip_grad_norm = clip_recorded
 Trainer.train_step = train_recorded
 defaults = [word for option in OPTIONS.items() if option[0] not in options for word in option]
-sys.argv = ["fairseq-train", "data-bin", "--user-dir", "diet_fairseq", "--cpu", "--no-save"]
+plugin = str(Path(diet_fairseq.__file__).parent)
+sys.argv = ["fairseq-train", "data-bin", "--user-dir", plugin, "--cpu", "--no-save"]
 sys.argv += ["--arch", f"roberta_{scheme}_tiny", "--seed", order, *defaults, *options]
 train.cli_main()
