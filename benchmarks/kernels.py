@@ -13,7 +13,7 @@ The error is the largest error of the output and the gradients, relative to thei
 import argparse
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -238,6 +238,8 @@ def measure_tiles(args: argparse.Namespace, inputs: Inputs, backend: str) -> Non
     module = kernel_modules()[backend]
     major = torch.cuda.get_device_capability()[0] if args.device == "cuda" else 9
     for kernel in module.TILES:
+        if kernel == "backward_queries":  # of a line without a gradient
+            continue
         chosen = module.select_tiles(kernel, inputs.q.dtype, inputs.width, major)
         tiles = dict.fromkeys([*(tuple(tile)[:4] for tile in chosen), *TILES.get(kernel, [])])
         if args.device == "cpu":  # the interpreter is slow, and tiles mean nothing to it
@@ -252,7 +254,7 @@ def measure_tiles(args: argparse.Namespace, inputs: Inputs, backend: str) -> Non
 
             name = f"{backend}, {kernel}"
             if succeeds(f"{inputs.length}, {name}, {tile}", call):  # compiles it, too
-                measure_tile(args, inputs, name, kernel, module.TILES, tile, call)
+                measure_tile(args, inputs, name, kernel, tile, call)
 
 
 def measure_tile(
@@ -260,7 +262,6 @@ def measure_tile(
     inputs: Inputs,
     name: str,
     kernel: str,
-    kernels: Iterable[str],
     tile: tuple[int, ...],
     call: Callable[[], None],
 ) -> None:
@@ -272,19 +273,12 @@ def measure_tile(
         event: ms / args.calls for event, (ms, _) in profile_kernels(calls, args.device).items()
     }
     if args.device == "cuda":  # the interpreter has no kernels: all operators stand for them
-        times = {event: ms for event, ms in times.items() if kernel_name(event, kernels) == kernel}
+        # one function serves with and without the gradient of the line
+        times = {kernel: times["offset_" + kernel.removesuffix("_and_line")]}
     ms = sum(times.values())
-    if not ms:
-        return  # the backend doesn't use the kernel
     record = {"n": inputs.length, "row": name, "tile": tile, "ms": ms}
     shown = " x ".join(map(str, tile[:2])) + f", {tile[2]} warps, {tile[3]} stages"
     print_row(args, record, [f"{inputs.length}", name, shown, f"{ms:.4f}", "", ""])
-
-
-def kernel_name(event: str, kernels: Iterable[str]) -> str:
-    """The kernel of a profiler's event: the longest name that fits, or an empty string."""
-    names = [kernel for kernel in kernels if event.startswith(f"offset_{kernel}")]
-    return max(names, key=len, default="")
 
 
 def measure_table(args: argparse.Namespace, inputs: Inputs) -> None:

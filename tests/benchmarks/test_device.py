@@ -2,13 +2,14 @@
 
 import json
 import sys
+from argparse import Namespace
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from benchmarks import attention, device
-from benchmarks.kernels import kernel_name
+from benchmarks import attention, device, kernels
 from diet_fairseq.attention.backends import BACKENDS
 
 
@@ -59,11 +60,15 @@ def test_no_row_repeats_another_backend_s():
     assert not any(device.computes(*pair) for pair in pairs)
 
 
-def test_a_kernel_whose_name_begins_like_another_one_s_is_told_apart():
-    kernels = ["forward", "backward_queries", "backward_queries_and_line"]
-    assert kernel_name("offset_backward_queries", kernels) == "backward_queries"
-    assert kernel_name("offset_backward_queries_and_line", kernels) == "backward_queries_and_line"
-    assert kernel_name("void cutlass::gemm", kernels) == ""
+def test_the_kernel_with_the_gradient_of_the_line_is_measured_under_its_function_s_name(
+    monkeypatch, capsys
+):
+    profile = {"offset_backward_queries": (3.0, 2), "offset_line": (1.0, 2)}
+    monkeypatch.setattr(kernels, "profile_kernels", lambda run, device: profile)
+    args = Namespace(device="cuda", calls=2, label="", out=None)
+    inputs = SimpleNamespace(length=512)
+    kernels.measure_tile(args, inputs, "row", "backward_queries_and_line", (64, 64, 4, 2), print)
+    assert "64 x 64, 4 warps, 2 stages | 1.5000" in capsys.readouterr().out
 
 
 def test_the_choice_of_auto_is_printed_beside_the_times_of_all_candidates(monkeypatch, capsys):
