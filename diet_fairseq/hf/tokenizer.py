@@ -227,15 +227,25 @@ class DietTokenizer(PreTrainedTokenizerFast):
         """The id of a language's tag in the target dictionary, such as ``forced_bos_token_id``.
 
         Raises:
-            UserError: the language has no tag
+            UserError: the target dictionary has no tag of the language
         """
-        tags = self.all_directions.tags if self.all_directions else {}
-        if language not in tags:
+        known = self.all_directions
+        tags = {
+            language: self.backends[1].token_to_id(tag)
+            for language, tag in (known.tags if known else {}).items()
+        }
+        if tags.get(language) is None:
+            named = [language for language, number in tags.items() if number is not None]
+            if not named:
+                raise UserError(
+                    "no language has a tag in the target dictionary: set tgt_lang, which is "
+                    "enough if the tags are in the source"
+                )
             raise UserError(
-                f"the language must be one with a tag, {name_some(tags)}, but is "
-                f"{one_line(language)}"
+                "the language must be one with a tag in the target dictionary, "
+                f"{name_some(named)}, but is {one_line(language)}"
             )
-        return int(self.backends[1].token_to_id(tags[language]))
+        return int(tags[language])
 
     def _add_tokens(self, new_tokens: list[Any], special_tokens: bool = False) -> int:
         name = "add_special_tokens" if special_tokens else "add_tokens"

@@ -22,7 +22,9 @@ from tests.support.texts import sentences
 
 TEXTS = sentences(4, seed=5)
 LAYOUTS = [published.m2m100]
-LAYOUTS += commands.slow([published.nllb, published.mbart, published.multilingual])
+LAYOUTS += commands.slow(
+    [published.nllb, published.mbart, published.multilingual, published.indictrans2]
+)
 
 
 def end_soon(model, token: str) -> None:
@@ -41,22 +43,26 @@ def end_soon(model, token: str) -> None:
 def model(request, tmp_path_factory):
     model = request.param(tmp_path_factory.mktemp("published"))
     end_soon(model, "[ro_RO]" if request.param is published.mbart else "</s>")
+    published.import_package(model)
     return model
 
 
 def test_generate_translates_as_translate_does(model, tmp_path):
     first = model.pairs[0]
-    export(model.checkpoint, tmp_path / "hf", *model.flags(first))
+    export(model.path, tmp_path / "hf", *model.flags(first))
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
     assert (tokenizer.src_lang, tokenizer.tgt_lang) == first
     transformer = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "hf").eval()
     end = transformer.generation_config.eos_token_id
     take_back(tmp_path / "hf", tmp_path / "back")
     translators = (
-        Translator(model.checkpoint, **model.options(first)),
+        Translator(model.path, **model.options(first)),
         Translator(tmp_path / "back"),
     )
     marks = read_model_json(tmp_path / "hf").directions.marks
+    if model.sides:  # IndicTrans2's tags are in its source alone
+        with pytest.raises(UserError, match="no language has a tag in the target dictionary"):
+            tokenizer.get_lang_id(first[1])
     for source, target in model.pairs:
         tokenizer.src_lang, tokenizer.tgt_lang = source, target
         places = {
@@ -64,8 +70,11 @@ def test_generate_translates_as_translate_does(model, tmp_path):
             "decoder_start_token_id": (marks.target_start,),
             "eos_token_id": (marks.target_end,),
         }
-        tag = tokenizer.get_lang_id(target)
-        marked = {name: tag for name, tokens in places.items() if TARGET in tokens}
+        marked = {
+            name: tokenizer.get_lang_id(target)
+            for name, tokens in places.items()
+            if TARGET in tokens
+        }
         if (source, target) == first:
             marked = {}  # the folder's default
         inputs = tokenizer(TEXTS, return_tensors="pt", padding=True)
@@ -138,7 +147,7 @@ def test_a_language_that_the_model_lacks_is_named(tokenizer):
         str(error.value) == "src_lang must be one of the model's languages, de, en, fr, but is nl"
     )
     assert tokenizer.src_lang == "en"
-    with pytest.raises(UserError, match="one with a tag, de, en, fr, but is nl"):
+    with pytest.raises(UserError, match="one with a tag in the target dictionary, de, en, fr, but"):
         tokenizer.get_lang_id("nl")
 
 

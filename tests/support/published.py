@@ -16,6 +16,7 @@ import sacremoses
 import sentencepiece
 import tokenizers
 import torch
+from fairseq import utils
 from fairseq.data import Dictionary
 from fairseq.data.encoders.gpt2_bpe import GPT2BPE, GPT2BPEConfig
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
@@ -173,6 +174,13 @@ class ByteModel(Model):
 
     def decode(self, pieces: str) -> str:
         return " ".join(self.bpe.decode(pieces).splitlines())
+
+
+def import_package(model: Model) -> None:
+    """Import the model's ``--user-dir`` package, if it has one."""
+    package = model.folder / "model_configs"
+    if package.exists():
+        utils.import_user_module(Namespace(user_dir=str(package)))
 
 
 def random_parameters(

@@ -3,10 +3,8 @@
 import math
 import re
 import shutil
-from argparse import Namespace
 
 import pytest
-from fairseq import utils
 
 from diet_fairseq import Translator
 from diet_fairseq.cli import main
@@ -28,9 +26,7 @@ def layouts(*slow):
 @pytest.fixture(scope="module")
 def model(request, tmp_path_factory):
     model = request.param(tmp_path_factory.mktemp("published"))
-    package = model.folder / "model_configs"
-    if package.exists():
-        utils.import_user_module(Namespace(user_dir=str(package)))
+    published.import_package(model)
     return model
 
 

@@ -78,7 +78,7 @@ class Experiment:
 
     def __init__(self, folder: Path, /, **changes: object) -> None:
         self.folder = folder
-        self.environment: dict[str, str] = {}  # of dry runs
+        self.environment = {"PYTHONPATH": str(EXAMPLES.parent)}
         self.configure(**changes)
 
     def configure(self, **changes: object) -> None:
@@ -96,7 +96,7 @@ class Experiment:
         """Snakemake at work, with a process group of its own."""
         return subprocess.Popen(
             [sys.executable, "-m", "snakemake", *self.words(*words)],
-            cwd=self.folder, env={**os.environ, "PYTHONPATH": str(EXAMPLES.parent)}, text=True,
+            cwd=self.folder, env=os.environ | self.environment, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
 
