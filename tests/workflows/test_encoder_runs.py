@@ -1,11 +1,16 @@
 """Whole workflows of encoders on a little text: results, kills, changed settings."""
 
 import csv
+import json
+import os
+from functools import partial
 
 import pytest
 from safetensors.torch import load_file
 
+from tests.support import commands
 from tests.support.pages import write_own_scheme
+from tests.tasks.test_pretraining_runs import losses
 from tests.workflows.conftest import EncoderExperiment, copy_without
 from tests.workflows.test_runs import parameters
 
@@ -87,3 +92,19 @@ def test_an_earlier_checkpoint_of_a_run_is_a_model_of_its_own(pretrained):
         [weights[suffix]] = [v for k, v in exported.items() if k.endswith("embed_tokens.weight")]
         assert weights[suffix].equal(trained)
     assert not weights[""].equal(weights["-u20"])
+
+
+def test_the_recipe_s_command_trains_on_two_processes_as_on_one(finished, tmp_path):
+    """Without dropout: each process draws its own."""
+    words = json.loads(finished.path("out/runs/*/plan.json").read_text())["command"][1:]
+    words += ["--dropout", 0, "--attention-dropout", 0, "--max-update", 6, "--log-interval", 1]
+    words += ["--batch-size", 4, "--log-file", "/dev/null", "--load-checkpoint-on-all-dp-ranks"]
+    start = partial(os.chdir, finished.folder)
+    alone = commands.run(
+        "train", *words, "--update-freq", 2, "--save-dir", tmp_path / "alone", first=start
+    )
+    both = commands.together(*words, "--save-dir", tmp_path / "both", first=(start, start))
+    assert [done.status for done in (alone, *both)] == [0, 0, 0], both[0].err
+    expected = losses(alone)
+    assert len(expected) == 6
+    assert max(map(losses, both), key=len) == pytest.approx(expected, rel=1e-4)
