@@ -77,7 +77,7 @@ COMMANDS: dict[str, Command | Group] = {
         look.run,
     ),
     "extrapolate": Command(
-        "measure quality on inputs longer than those of training",
+        "measure quality on inputs longer than in training",
         "extrapolate checkpoints/average.pt --text test.en --reference test.de",
         extrapolate.add_arguments,
         extrapolate.run,

@@ -269,7 +269,7 @@ class PositionConfig:
         if self.position_start == "blind" and self.position_gain is None:
             self.position_gain = 1.0
         for name, default in options_of(self.scheme).items():
-            # each module has its default gain: that of segments per head differs
+            # each module has its own default gain: segments per head have another one
             if getattr(self, name) is None and name != "position_gain":
                 setattr(self, name, default)
         if self.segment_scheme == "per-head" and self.position_sharing is None:

@@ -249,7 +249,7 @@ def _is_used(place: str) -> bool:
     kind, *sections = place.split(".")
     if kind == "cfg" and sections and sections.pop(0) not in _USED:
         return False
-    # a namespace is a copy of all options, those of the run among them; models evaluate some
+    # a namespace is a copy of all options, also of the run's; models evaluate some
     option = sections[0] if sections else ""
     return option not in _RUN_OPTIONS or bool(re.match(r"pipeline_.*(balance|devices)$", option))
 

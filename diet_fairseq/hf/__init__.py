@@ -5,7 +5,7 @@
     model = AutoModelForSeq2SeqLM.from_pretrained(folder)
 
 The folder is the output of `diet-fairseq export hf`. The classes do not need fairseq, because the
-encoder and the decoder are those of `diet_fairseq.transformer`. Only `convert`, which converts
+encoder and the decoder come from `diet_fairseq.transformer`. Only `convert`, which converts
 models between fairseq and transformers, needs fairseq.
 """
 

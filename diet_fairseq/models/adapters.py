@@ -208,7 +208,7 @@ class PositionalDecoder(FairseqStack, Decoder, FairseqIncrementalDecoder):
             config if not no_encoder_attn else replace(config, source=None), embed_tokens
         )
         if output_projection is not None:
-            self.output_projection = output_projection  # instead of the one that was built
+            self.output_projection = output_projection  # instead of the projection that was built
         self.register_buffer("version", torch.Tensor([3]))
         if cfg.quant_noise.pq > 0:
             self.add_quant_noise(cfg.quant_noise)

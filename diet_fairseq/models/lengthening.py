@@ -61,7 +61,7 @@ def lengthen(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Te
 def listed_parameters(model: nn.Module, attribute: str) -> Iterator[tuple[str, nn.Module, Any]]:
     """Names of the parameters that modules list in an attribute, the module, and the entry.
 
-    The attributes are those of `PositionScheme`, "position_axes" and "offset_axes".
+    The attributes are "position_axes" and "offset_axes", as in `PositionScheme`.
     """
     names = model.state_dict().keys()
     for place, module in model.named_modules():

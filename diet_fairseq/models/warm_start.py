@@ -30,7 +30,7 @@ CROSS = {"cross_positions", "encoder_attn"}
 COMPRESSION = {"compress_k", "compress_v", "compress_layer"}
 #: the end of the name of a scheme's `PositionScheme.score_terms`
 TERMS = "positions.terms"
-#: parts in which a model may differ from the one that it starts from
+#: parts in which a model may differ from the checkpoint that it starts from
 DIFFERENT = {"segments", "embed_positions", "embed_segments", "pooler", "nsp_head"}
 DIFFERENT |= POSITIONS | COMPRESSION
 

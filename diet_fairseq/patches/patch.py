@@ -93,7 +93,7 @@ def replaces(*targets: str, **reasons: str) -> Callable[[Function], Function]:
 def intercepts(target: str, **reasons: str) -> Callable[[Function], Function]:
     """Decorate a function that is called instead of the target, with the target as first argument.
 
-    The other arguments are those of the call.
+    The other arguments are the arguments of the call.
     """
 
     def declare(function: Function) -> Function:

@@ -161,7 +161,7 @@ def _split_state(optimizer: Any, state: dict[str, Any]) -> dict[str, Any]:
 
 @intercepts(
     "fairseq.trainer:Trainer.clip_grad_norm",
-    plugin=f"{FLAG}: the norm of sharded gradients is that of a part",
+    plugin=f"{FLAG}: the norm of sharded gradients covers only one process's part",
 )
 def clip_full_norm(clip_grad_norm: Callable, self: Any, clip_norm: float) -> Tensor:
     if not _is_sharded_model(self.model):

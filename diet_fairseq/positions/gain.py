@@ -34,7 +34,7 @@ PEAK = Option(
     default=3.0,
     check=check_positive,
 )
-#: `PEAK` with a higher default in encoders, whose inputs are longer than those of translation
+#: `PEAK` with a higher default in encoders, whose inputs are longer than sentences
 #: models. Among 128 tokens a peak of 3 gives the head's offset 13% of the attention, and a peak of
 #: 6 gives it 73%
 ENCODER_PEAK = replace(PEAK, encoder_default=6.0)

@@ -121,7 +121,7 @@ class Gpt2:
         merges: ``vocab.bpe``; the pieces' numbers are in `GPT2_NUMBERS` beside it
 
     Raises:
-        UserError: the files are not those of ``--bpe gpt2``
+        UserError: the files do not have the format of ``--bpe gpt2``
     """
 
     def __init__(self, merges: Path) -> None:

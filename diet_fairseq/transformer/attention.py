@@ -89,9 +89,9 @@ class PositionalAttention(nn.Module):
             x: (Tq, B, d), or packed (N, 1, d)
             context: the result of `create_context` (default: self-attention without padding)
             source: (S, B, d), the source of cross-attention; not used if ``store`` contains it
-            store: in self-attention, the keys and values of earlier tokens, to which those of x are
-                added; in cross-attention, the keys and values of the source, for each row of x or
-                once for every K rows of a sentence
+            store: in self-attention, the keys and values of earlier tokens, to which the keys
+                and values of x are added; in cross-attention, the keys and values of the source,
+                for each row of x or once for every K rows of a sentence
             need_weights: also return the weights
 
         Returns:

@@ -30,7 +30,7 @@ from .model_json import ModelDescription
 
 #: names of 0.2's tasks, which transformers has now
 GLUE, QUESTION_ANSWERING = "glue", "question_answering"
-#: XLM-R's task, whose models are those of `masked_lm`
+#: XLM-R's task, which trains the same models as `masked_lm`
 MULTILINGUAL_MASKED_LM = "multilingual_masked_lm"
 
 
@@ -222,7 +222,7 @@ def load_transformer(description: ModelDescription) -> LoadedModel:
 
 
 def _override_options(state: dict[str, Any], description: ModelDescription) -> None:
-    """Replace options of the checkpoint's configuration by those of the description, in place."""
+    """Replace options of the checkpoint's configuration by the description's options, in place."""
     overrides: dict[str, Any] = {"data": str(description.data)}
     if description.source_lang:
         overrides["source_lang"] = description.source_lang

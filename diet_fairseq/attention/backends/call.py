@@ -99,7 +99,7 @@ def kernels_fit(device: torch.device, dtype: torch.dtype, width: int) -> bool:
     """Whether our Triton kernels can run on vectors of this type and width."""
     types = {torch.float32, torch.float16, torch.bfloat16}
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
-    # The interpreter also runs on a CPU; that of Triton 3.9 reads bfloat16 in products as integers.
+    # The interpreter also runs on a CPU; in Triton 3.9 it reads bfloat16 in products as integers.
     if interpreted:
         types.remove(torch.bfloat16)
     # wider vectors don't fit into a program's shared memory

@@ -1,4 +1,4 @@
-"""The table of backends, and the one that ``--attention-backend auto`` chooses."""
+"""The table of backends, and the choice of ``--attention-backend auto``."""
 
 import torch
 

@@ -5,8 +5,8 @@ For query i and key j of one sentence and head, with Tq queries that are the las
     s_ij = q_i k_j + line[j - i + Tq - 1], -inf where i doesn't see j;  p_i = softmax(s_i)
     o_i = sum_j m_ij p_ij v_j, where m_ij is 0 or 1 / (1 - dropout)
 
-Backward, with g the gradient of o, that of s_ij is d_ij = p_ij (m_ij g_i v_j - g_i o_i). Each
-kernel computes s_ij again and draws m_ij again from Philox's numbers; none adds by atomics.
+Backward, g is the gradient of o, and d_ij = p_ij (m_ij g_i v_j - g_i o_i) is the gradient of s_ij.
+Each kernel computes s_ij again and draws m_ij again from Philox's numbers; none adds by atomics.
 
 A program has one tile of queries, or of keys, and reads the other tensors a tile at a time. One
 loop reads the tiles without checks. Another loop reads the tiles that need checks, at the end of

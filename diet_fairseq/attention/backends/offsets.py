@@ -174,7 +174,7 @@ def gradients(
     seed: Tensor | None, causal: bool, dropout: float, out: Tensor, norm: Tensor,
     needs_line: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """The gradients of q, k, v and line, given that of out; line's is empty if nobody needs it."""
+    """The gradients of q, k, v and line; the line's is empty unless ``needs_line``."""
     launch = Launch(q, k, v, line, pad, seed, causal, dropout)
     return launch.backward(gradient, out, norm, needs_line)
 
@@ -274,7 +274,7 @@ class Launch:
     def query_and_line_gradients(
         self, g: Tensor, norm: Tensor, delta: Tensor, grad_q: Tensor
     ) -> Tensor:
-        """Write the gradient of q to grad_q, and return that of the line, (H, Tq + Tk - 1)."""
+        """Write the gradient of q to grad_q, and return the line's, (H, Tq + Tk - 1)."""
         name = "backward_queries_and_line"
 
         def shape(size: dict[str, int]) -> tuple[int, ...]:

@@ -127,7 +127,7 @@ def original_card(name: str, model: Any, folder: Path) -> str:
     Args:
         name: of the folder
         model: in transformers
-        folder: that of the imported model's text files
+        folder: the folder of the imported model's text files
     """
     kept = read_kept(read_top(folder))
     kept["license"] = read_license(folder)

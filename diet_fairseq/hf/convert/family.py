@@ -116,7 +116,7 @@ class Vocabulary(NamedTuple):
         return rows
 
     def original_rows(self, tensor: Tensor) -> Tensor:
-        """(V', ..) in fairseq's order -> (V, ..) in that of transformers."""
+        """(V', ..) in fairseq's order -> (V, ..) in transformers' order."""
         ids = torch.tensor(self.ids)
         rows = tensor.new_zeros(max(self.ids) + 1, *tensor.shape[1:])
         rows[ids[ids >= 0]] = tensor[ids >= 0]
@@ -132,7 +132,7 @@ class Family:
         options: fairseq's options that all models of the class have
         names: patterns of parameter names in transformers -> names in fairseq; the first match
             counts, and None leaves a parameter out
-        option_names: fairseq's options -> those of the configuration with equal values
+        option_names: fairseq's options -> names in the configuration, for equal values
         token_tables: fairseq's parameters with a row for each token -> the index of the vocabulary
         position_tables: fairseq's parameters with a row for each position
         first_row: the row of position 0 in these tables of transformers; fairseq's is 2
@@ -178,7 +178,7 @@ class Family:
         return options | self.options | {"activation_fn": activation}
 
     def vocabularies(self, folder: Path, config: Any) -> list[Vocabulary]:
-        """The dictionaries of source and target, or that of an encoder."""
+        """The dictionaries of source and target, or an encoder's only dictionary."""
         raise NotImplementedError
 
     def convert(self, tensors: State, vocabularies: list[Vocabulary], config: Any) -> State:
@@ -204,7 +204,7 @@ class Family:
     def difference(
         self, model: Any, reference: Any, vocabularies: list[Vocabulary]
     ) -> tuple[float, float]:
-        """Compare fairseq's model with that of transformers on random sentences.
+        """Compare fairseq's model with transformers' model on random sentences.
 
         Returns:
             the largest difference of their outputs, and the largest output
@@ -274,7 +274,7 @@ def read_model_type(folder: Path, known: Iterable[str], reader: str, advice: str
     """The ``model_type`` of a folder's configuration.
 
     Raises:
-        UserError: it is not among the ``known`` types, which are those of the ``reader``
+        UserError: it is not among the ``known`` types, which the ``reader`` supports
     """
     path = folder / "config.json"
     values = read_json(path, advice=advice)

@@ -107,7 +107,7 @@ class Translation(Family):
         return Directions(tags, marks=self.marks(texts)) if len(tags) > 1 else None
 
     def subword_models(self, folder: Path) -> list[Path]:
-        """The SentencePiece models of source and target, or that of both."""
+        """The SentencePiece models of source and target, or the model that both share."""
         return [folder / PIECES]
 
     def write_text(self, folder: Path, out: Path) -> dict[str, Any]:
