@@ -93,8 +93,9 @@ def _offset_pseudo_inverse(tokens: int, causal: bool) -> Tensor:
 def name_head(weights: Tensor, causal: bool = False) -> str:
     """The name of a head with the weights (T, T): of the first token, an offset, local or global.
 
-    The first token counts from 30% of the weight on, an offset from 20%, and both from twice the
-    share that equal weights give. A head is local below 60% of the mean distance of equal weights.
+    A head is named after the first token if that has at least 30% of the weight, and after an
+    offset if that has at least 20%; either must also have twice its share of equal weights. A head
+    is local if its mean distance is below 60% of the mean distance of equal weights.
     """
     equal = attention_weights(torch.zeros_like(weights), causal)
     if first_token_weight(weights) >= max(0.3, 2 * float(first_token_weight(equal))):
