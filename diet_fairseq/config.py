@@ -257,7 +257,7 @@ class PositionConfig:
         """One line that identifies a run: all options with their final values."""
         given = vars(self).copy()
         if self.position_gain is None:  # the scheme's default, unless it follows from its size
-            given["position_gain"] = options_of(self.scheme).get("position_gain")
+            given["position_gain"] = default_options(self.scheme).get("position_gain")
         return "|".join(
             f"{name.removeprefix('position_')}:{value}"
             for name, value in sorted(given.items(), key=lambda item: item[0] != "position_scheme")
@@ -268,7 +268,7 @@ class PositionConfig:
         """Set the defaults of the options that are not given."""
         if self.position_start == "blind" and self.position_gain is None:
             self.position_gain = 1.0
-        for name, default in options_of(self.scheme).items():
+        for name, default in default_options(self.scheme).items():
             # each module has its own default gain: segments per head have another one
             if getattr(self, name) is None and name != "position_gain":
                 setattr(self, name, default)
@@ -279,7 +279,7 @@ class PositionConfig:
 
     def _check(self) -> None:
         """Refuse values that are not allowed, and options that would have no effect."""
-        defaults = options_of(self.scheme), encoder_defaults(self.scheme, has_segments=False)
+        defaults = default_options(self.scheme), encoder_defaults(self.scheme, has_segments=False)
         for option in position_options().values():
             value = getattr(self, option.name)
             if value is None:
@@ -309,7 +309,7 @@ class PositionConfig:
     def _has_option(self, name: str) -> bool:
         """Whether the option belongs to the scheme, to per-head segments, or to every scheme."""
         return (
-            not any(name in options_of(scheme) for scheme in SCHEMES.values())
+            not any(name in default_options(scheme) for scheme in SCHEMES.values())
             or self.position_scheme in schemes_with(name)
             or (self.segment_scheme == "per-head" and name in SEGMENT_OPTIONS)
         )
@@ -365,12 +365,12 @@ def schemes_with(option: str) -> list[str]:
     return [
         name
         for name, scheme in SCHEMES.items()
-        if acts_in_attention(scheme) and option in options_of(scheme)
+        if acts_in_attention(scheme) and option in default_options(scheme)
     ]
 
 
 def encoder_defaults(scheme: type[PositionScheme], has_segments: bool) -> dict[str, Any]:
-    """The defaults of encoders for a scheme's options, where they differ from `options_of`."""
+    """The defaults of encoders for a scheme's options, where they differ from `default_options`."""
     defaults = {
         option.name: option.encoder_default
         for option in scheme.options
@@ -386,7 +386,7 @@ def acts_in_attention(scheme: type[PositionScheme]) -> bool:
     return scheme.in_attention or scheme.compressed
 
 
-def options_of(scheme: type[PositionScheme]) -> dict[str, Any]:
+def default_options(scheme: type[PositionScheme]) -> dict[str, Any]:
     """The names of the options that apply to the scheme, with their defaults."""
     options = {option.name: option.default for option in scheme.options}
     options["position_input"] = scheme.input

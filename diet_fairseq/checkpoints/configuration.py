@@ -21,7 +21,7 @@ from torch.nn import Parameter
 from torch.nn.modules import module as modules
 
 from ..errors import MAX_UNTRUSTED_VALUES
-from .plain import Refused, quoted, shown
+from .plain import Refused, quote, shorten
 
 _MOST_CHARACTERS = 1_000_000  # of text, and of values; shared lists count each time
 
@@ -73,7 +73,7 @@ def check(args: Any, cfg: Any) -> None:
         for name, most in MAX_UNTRUSTED_VALUES.items():
             if name in place.rpartition(".")[2] and _exceeds(most, value):
                 raise Refused(
-                    f"{shown(place)} of its configuration is {quoted(value)}, but a checkpoint's "
+                    f"{shorten(place)} of its configuration is {quote(value)}, but a checkpoint's "
                     f"may be at most {most:,}"
                 )
         if isinstance(value, str):
@@ -81,7 +81,7 @@ def check(args: Any, cfg: Any) -> None:
 
 
 def _check_text(place: str, text: str) -> None:
-    where = f"{shown(place)} of its configuration is {quoted(text)}"
+    where = f"{shorten(place)} of its configuration is {quote(text)}"
     # fairseq writes configurations with interpolations resolved; Hydra, which reads old ones, reads
     # "$\\{" as "${", too
     expressions = list(_expressions(text))
@@ -90,7 +90,7 @@ def _check_text(place: str, text: str) -> None:
     option = place.removesuffix("._name").rpartition(".")[2]
     if option in _REGISTERED and text not in (registry := REGISTRIES[option]["registry"]):
         raise Refused(
-            f"its {option} is {quoted(text)}, which fairseq doesn't have: use one of "
+            f"its {option} is {quote(text)}, which fairseq doesn't have: use one of "
             f"{', '.join(sorted(registry))}, or give the --user-dir that registers it"
         )
     if option in (*REGISTRIES, "task", "arch") and not _NAME.fullmatch(text):
@@ -217,7 +217,7 @@ def without_files(config: Any) -> tuple[Any, str]:
             return value
         if not (_PATH.search(value) or _FILE_OPTION.search(option)):
             return value
-        removed.append(f"{shown(option)} ({quoted(value)})")
+        removed.append(f"{shorten(option)} ({quote(value)})")
         return "???" if option in _text_options() else None
 
     cleaned = clean(config, "args" if isinstance(config, Namespace) else "cfg")

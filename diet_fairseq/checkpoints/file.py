@@ -17,7 +17,7 @@ from .. import files
 from ..errors import UserError
 from . import configuration
 from .pickled_objects import check_cost, only_checkpoint_names
-from .plain import Refused, plain, reason, shown
+from .plain import Refused, plain, reason, shorten
 
 TRUST = "use a checkpoint from a source that you trust"
 #: copies of a file's content that loading may make
@@ -40,7 +40,7 @@ def report_faults(path: Any) -> Iterator[None]:
         raise
     except FileNotFoundError as error:
         raise UserError(
-            f"{path} needs {shown(str(error.filename or error))}, which does not exist: give "
+            f"{path} needs {shorten(str(error.filename or error))}, which does not exist: give "
             "--data, the folder that fairseq-preprocess wrote for this checkpoint"
         ) from error
     except Exception as error:
@@ -79,8 +79,8 @@ def read(file: Any, map_location: Any = None) -> dict[str, Any]:
     for key, value in model.items():
         if not (isinstance(key, str) and isinstance(value, torch.Tensor)):
             raise UserError(
-                f"{name} is refused: {shown(str(key))} of its model is not a tensor; give another "
-                "file"
+                f"{name} is refused: {shorten(str(key))} of its model is not a tensor; give "
+                "another file"
             )
     try:
         configuration.check(args, cfg)
@@ -152,14 +152,14 @@ def _describe_fault(error: Exception) -> str:
     text = str(error)
     if match := re.search(r"\bGLOBAL (\S+)", text):
         return (
-            f"is refused: it holds {shown(match[1])}, which no checkpoint needs and which could "
+            f"is refused: it holds {shorten(match[1])}, which no checkpoint needs and which could "
             f"run a program; nothing of it was run; {TRUST}"
         )
     if isinstance(error, pickle.UnpicklingError) and "WeightsUnpickler error" in text:
         fault = text.split("WeightsUnpickler error:")[1].strip().splitlines()[0]
         return (
             "is refused: it is not a checkpoint, or was tampered with "
-            f"({shown(fault)}); give another file"
+            f"({shorten(fault)}); give another file"
         )
     return "is not a checkpoint, or is truncated or damaged: give another, or train again"
 

@@ -66,7 +66,7 @@ def plain(state: Any, other_types: tuple[type, ...] = (), most_bytes: float = ma
             return value, 1
         if kind not in allowed:
             name = kind.__name__.removeprefix("Recorded")
-            raise _refused(path, f"is of the type {name}, which checkpoints don't have there")
+            raise _refusal(path, f"is of the type {name}, which checkpoints don't have there")
         if kind in _VALUES or kind is torch.dtype:
             return value, 1
         place = id(value), id(allowed)
@@ -75,14 +75,14 @@ def plain(state: Any, other_types: tuple[type, ...] = (), most_bytes: float = ma
             copies[place] = copy_object(value, path)
         result = copies[place]
         if result is None:
-            raise _refused(path, "contains itself")
+            raise _refusal(path, "contains itself")
         return result
 
     def copy_object(value: Any, path: tuple[str, ...]) -> tuple[Any, int]:
         nonlocal most_bytes
         kind = type(value)
         if len(path) > _DEEPEST:
-            raise _refused(path, f"is nested more than {_DEEPEST} deep")
+            raise _refusal(path, f"is nested more than {_DEEPEST} deep")
         if kind in _TENSORS:
             tensor = _dense(value, path)
             storage = tensor.untyped_storage()
@@ -90,17 +90,17 @@ def plain(state: Any, other_types: tuple[type, ...] = (), most_bytes: float = ma
                 storages.add(storage._cdata)
                 most_bytes -= storage.nbytes()
             if most_bytes < 0:
-                raise _refused(path, "is a tensor of more numbers than are in the file")
+                raise _refusal(path, "is a tensor of more numbers than are in the file")
             return tensor, 1
         if kind in _NUMPY:
             try:
                 return (build_array if kind is RecordedArray else build_scalar)(value), 1
             except ValueError as error:
-                raise _refused(path, f"holds {error}") from None
+                raise _refusal(path, f"holds {error}") from None
         if kind is RecordedNamespace:
             options = value.state
             if value.args or type(options) is not dict or any(type(k) is not str for k in options):
-                raise _refused(path, "is a Namespace of anything but named options")
+                raise _refusal(path, "is a Namespace of anything but named options")
             items, size = copy_items(options.items(), path)
             namespace = Namespace()
             vars(namespace).update(items)
@@ -117,50 +117,50 @@ def plain(state: Any, other_types: tuple[type, ...] = (), most_bytes: float = ma
         result, size = [], 1
         for key, value in items:
             if type(key) not in _KEYS:
-                raise _refused(path, f"has a key of the type {type(key).__name__}, not a name")
+                raise _refusal(path, f"has a key of the type {type(key).__name__}, not a name")
             place = (*path, str(key))
             if place[-1].startswith("__"):  # `__deepcopy__` would be called as a method
-                raise _refused(place, "is not a name")
+                raise _refusal(place, "is not a name")
             item, values = copy(value, place)
             result.append((key, item))
             size += values
         if size > _MOST_VALUES:
-            raise _refused(path, f"comes to more than {_MOST_VALUES:,} values")
+            raise _refusal(path, f"comes to more than {_MOST_VALUES:,} values")
         return result, size
 
     return copy(state, ())[0]
 
 
-def _refused(path: tuple[str, ...], reason: str) -> Refused:
-    return Refused(f"{shown('.'.join(path)) or 'what it holds'} {reason}")
+def _refusal(path: tuple[str, ...], reason: str) -> Refused:
+    return Refused(f"{shorten('.'.join(path)) or 'what it holds'} {reason}")
 
 
 def _dense(tensor: Tensor, path: tuple[str, ...]) -> Tensor:
     """The tensor without its Python attributes; only numbers in memory are accepted."""
     tensor = Tensor.detach(tensor)  # an attribute of the file's could stand for the method
     if tensor.layout is not torch.strided or tensor.is_nested:
-        raise _refused(path, "is a sparse or nested tensor")
+        raise _refusal(path, "is a sparse or nested tensor")
     if tensor.is_quantized:
-        raise _refused(path, "is a quantized tensor")
+        raise _refusal(path, "is a quantized tensor")
     if tensor.is_meta:
-        raise _refused(path, "is a tensor without numbers (on the device meta)")
+        raise _refusal(path, "is a tensor without numbers (on the device meta)")
     if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
-        raise _refused(path, "is a tensor of more numbers than are in the file")
+        raise _refusal(path, "is a tensor of more numbers than are in the file")
     return tensor
 
 
-def shown(text: str, longest: int = 200) -> str:
+def shorten(text: str, longest: int = 200) -> str:
     """Text from a checkpoint for a message: one line of at most ``longest`` characters."""
     text = one_line(text[: longest + 1])
     return text if len(text) <= longest else text[: longest - 3] + "..."
 
 
-def quoted(value: Any) -> str:
+def quote(value: Any) -> str:
     """A value from a checkpoint for a message, as Python writes it."""
-    return shown(repr(value[:1000] if isinstance(value, str) else value))
+    return shorten(repr(value[:1000] if isinstance(value, str) else value))
 
 
 def reason(error: BaseException) -> str:
     """The type and first line of an error that has no message for users."""
     lines = str(error).strip().splitlines()
-    return shown(f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__)
+    return shorten(f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__)

@@ -24,7 +24,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> None:
     with silent_interrupts():
-        from ..config import options_of, position_options
+        from ..config import default_options, position_options
         from ..positions import SCHEMES
 
     for name in args.names:
@@ -33,7 +33,7 @@ def run(args: Namespace) -> None:
     for name in args.names or SCHEMES:
         print(*describe(name), "", sep="\n")
     print("with every scheme")
-    fields = {"position_scheme"}.union(*map(options_of, SCHEMES.values()))
+    fields = {"position_scheme"}.union(*map(default_options, SCHEMES.values()))
     for name, option in position_options().items():
         if name not in fields:
             print(*describe_option(name, format_default({"": option.default})), sep="\n")
@@ -41,7 +41,7 @@ def run(args: Namespace) -> None:
 
 def describe(name: str) -> Iterator[str]:
     """Lines with a scheme's summary, architectures and options."""
-    from ..config import acts_in_attention, encoder_defaults, options_of, translation_schemes
+    from ..config import acts_in_attention, default_options, encoder_defaults, translation_schemes
     from ..positions import SCHEMES
 
     scheme = SCHEMES[name]
@@ -55,7 +55,7 @@ def describe(name: str) -> Iterator[str]:
         family: {} if family == "transformer" else encoder_defaults(scheme, family != "roberta")
         for family in families
     }
-    for field, default in options_of(scheme).items():
+    for field, default in default_options(scheme).items():
         by_family = {family: values.get(field, default) for family, values in defaults.items()}
         yield from describe_option(field, format_default(by_family))
 

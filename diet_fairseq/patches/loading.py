@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 
 from ..checkpoints import configuration
 from ..checkpoints.file import TRUST, check_regular, load, read
-from ..checkpoints.plain import shown
+from ..checkpoints.plain import shorten
 from ..errors import UserError
 from ..models import warm_start
 from .patch import Proxy, intercepts, replaces
@@ -106,7 +106,7 @@ def check_registered(kind: str, name: Any, registry: Collection[str]) -> None:
     """
     if isinstance(name, str) and name not in registry:
         raise UserError(
-            f"the {kind} {shown(name)} is unknown: give --user-dir, the package that registers it"
+            f"the {kind} {shorten(name)} is unknown: give --user-dir, the package that registers it"
         )
 
 

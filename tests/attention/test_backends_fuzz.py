@@ -16,7 +16,12 @@ from torch import Tensor
 from diet_fairseq.attention import backends
 from diet_fairseq.attention.backends import CallShape
 from diet_fairseq.attention.context import Schemes
-from diet_fairseq.config import PositionConfig, options_of, position_options, translation_schemes
+from diet_fairseq.config import (
+    PositionConfig,
+    default_options,
+    position_options,
+    translation_schemes,
+)
 from diet_fairseq.errors import UserError
 from diet_fairseq.positions import SCHEMES
 from tests.support import mutants, tiny
@@ -80,7 +85,7 @@ def draw(chance: random.Random) -> Drawn:
     while True:
         family = chance.choice(["transformer", "roberta", "bert"])
         scheme = chance.choice(translation_schemes() if family == "transformer" else list(SCHEMES))
-        possible = options_of(SCHEMES[scheme])
+        possible = default_options(SCHEMES[scheme])
         if family == "bert":
             possible = possible | {"segment_scheme": None, "num_segments": None}
         options = {

@@ -15,7 +15,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 
 from diet_fairseq.cli import COMMANDS, EXTRAS, REPLACED, Group, create_parser, main
 from diet_fairseq.commands import exports
-from diet_fairseq.config import options_of, position_options, translation_schemes
+from diet_fairseq.config import default_options, position_options, translation_schemes
 from diet_fairseq.errors import UserError
 from diet_fairseq.models.diet_roberta import DietRobertaModel
 from diet_fairseq.models.diet_transformer import DietTransformerModel
@@ -275,7 +275,7 @@ def test_schemes_shows_each_with_its_architectures_and_options(capsys):
     assert [block.partition(":")[0] for block in blocks[:-1]] == list(SCHEMES)
     for name, block in zip(SCHEMES, blocks, strict=False):
         if SCHEMES[name].in_attention:
-            fields = [position_options()[field] for field in options_of(SCHEMES[name])]
+            fields = [position_options()[field] for field in default_options(SCHEMES[name])]
             assert all(f"    {field.flag}" in block for field in fields)
         assert ("--arch transformer_" in block) == (name in translation_schemes())
     assert "--attention-backend" in blocks[-1]

@@ -88,7 +88,7 @@ class Wrapper(torch.nn.Module):
         self.head = torch.nn.ParameterDict({"gain": torch.nn.Parameter(torch.ones(1))})
 
 
-@tiny.each([case for case in TRANSLATION if "position_gain" in tiny.options_of(case.kind)])
+@tiny.each([case for case in TRANSLATION if "position_gain" in tiny.default_options(case.kind)])
 def test_a_model_within_another_module_keeps_its_gains(case):
     model = converted(case)
     state = Wrapper(model).state_dict()

@@ -5,7 +5,7 @@ import torch
 
 from diet_fairseq.attention.context import compute_scores, dense_sum
 from diet_fairseq.attention.rows import row_scores
-from diet_fairseq.config import options_of
+from diet_fairseq.config import default_options
 from diet_fairseq.models import warm_start
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit, PositionScheme
 from diet_fairseq.positions.base import Projections
@@ -19,8 +19,8 @@ from tests.support.tiny import TOLERANCE, Case
 
 close = torch.testing.assert_close
 
-GAINED = [name for name, scheme in SCHEMES.items() if "position_gain" in options_of(scheme)]
-LOCAL = [name for name, scheme in SCHEMES.items() if "position_start" in options_of(scheme)]
+GAINED = [name for name, scheme in SCHEMES.items() if "position_gain" in default_options(scheme)]
+LOCAL = [name for name, scheme in SCHEMES.items() if "position_start" in default_options(scheme)]
 #: of an absolute scheme or of offsets, without padding
 LAYOUT = Layout.of_self_attention(torch.zeros(1, 12, dtype=torch.bool))
 QUERIES = torch.randn(1, 2, 12, 8, generator=torch.Generator().manual_seed(1))  # (B, H, T, d_h)

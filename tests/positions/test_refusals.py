@@ -36,7 +36,7 @@ def listed(names) -> str:
 def having(option: str) -> str:
     """The schemes that have an option."""
     names = [name for name in SCHEMES if acts_in_attention(SCHEMES[name])]
-    return listed(n for n in names if f"position_{option}" in tiny.options_of(SCHEMES[n]))
+    return listed(n for n in names if f"position_{option}" in tiny.default_options(SCHEMES[n]))
 
 
 def no_option(scheme: str, flag: str, option: str) -> str:

@@ -15,7 +15,12 @@ import pytest
 from fairseq.models import ARCH_CONFIG_REGISTRY
 
 from diet_fairseq.attention.backends import BACKENDS
-from diet_fairseq.config import acts_in_attention, encoder_defaults, options_of, position_options
+from diet_fairseq.config import (
+    acts_in_attention,
+    default_options,
+    encoder_defaults,
+    position_options,
+)
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit, PositionScheme
 
 LAYERS, HEADS, DIM, LIMIT = 2, 2, 16, 16
@@ -39,7 +44,7 @@ class Case:
         return "-".join([self.scheme, *family, *shown])
 
     def option(self, name: str) -> Any:
-        options = options_of(self.kind) | DEFAULTS[self.family](self.kind) | dict(self.options)
+        options = default_options(self.kind) | DEFAULTS[self.family](self.kind) | dict(self.options)
         if options.get("segment_scheme") == "per-head":
             options.setdefault("position_sharing", "none")
         return options.get(name)
@@ -112,7 +117,7 @@ def in_encoders(scheme: str) -> Iterator[Case]:
     yield from (roberta, bert)
     if SCHEMES[scheme].in_attention:
         yield roberta.but(position_input="learned")
-    if "position_untie_cls" in options_of(SCHEMES[scheme]):
+    if "position_untie_cls" in default_options(SCHEMES[scheme]):
         yield from (bert.but(position_untie_cls=untie) for untie in ("no", "paper"))
     usual = bert.option("segment_scheme")
     yield from (bert.but(segment_scheme=value) for value in SEGMENTS if value != usual)
@@ -131,14 +136,14 @@ def in_encoders(scheme: str) -> Iterator[Case]:
 def in_translation(scheme: str) -> Iterator[Case]:
     case = Case(scheme)
     yield from with_its_options(case)
-    if "position_cross_attention" in options_of(case.kind):
+    if "position_cross_attention" in default_options(case.kind):
         for backend in fast_paths(case):
             yield case.but(attention_backend=backend, position_cross_attention=True)
 
 
 def with_its_options(case: Case) -> Iterator[Case]:
     """The case as it is, and with every option that its scheme has, one at a time."""
-    options = options_of(case.kind)
+    options = default_options(case.kind)
     yield case
     inputs = INPUTS if case.scheme in SEGMENTED or case.kind.compressed else ("none", "learned")
     for name, values in (("position_sharing", SHARING), ("position_input", inputs)):

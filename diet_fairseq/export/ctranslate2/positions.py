@@ -21,7 +21,7 @@ from ...positions.shaw import Shaw
 from ...transformer.stack import Stack
 
 
-def unsupported(feature: str, reason: str) -> UserError:
+def refusal(feature: str, reason: str) -> UserError:
     return UserError(
         f"CTranslate2 can't represent {feature}: {reason}; "
         "export it to Hugging Face: diet-fairseq export hf"
@@ -55,26 +55,24 @@ class Positions:
             if scheme is not None:
                 self._check(scheme, at_input)
         if config is not None and config.position_cross_attention:
-            raise unsupported(
-                "positions in cross-attention", "its cross-attention has no positions"
-            )
+            raise refusal("positions in cross-attention", "its cross-attention has no positions")
 
     def _check(self, scheme: PositionScheme, at_input: bool) -> None:
         is_rope = type(scheme) is Rope
         if not is_rope and not isinstance(scheme, Shaw) and scheme.kinds != {"offsets"}:
-            raise unsupported(
+            raise refusal(
                 f"the position scheme {self.stack.stack_config.positions.position_scheme}",
                 "it has only scores of offsets, Shaw's tables and RoPE",
             )
         if is_rope and scheme.scaling == "yarn":
-            raise unsupported("--position-rope-scaling yarn", "it has only RoPE's linear scaling")
+            raise refusal("--position-rope-scaling yarn", "it has only RoPE's linear scaling")
         if at_input:
-            raise unsupported(
+            raise refusal(
                 "positions both at the input and in attention",
                 "its positions in attention disable its positions at the input",
             )
         if isinstance(scheme, Shaw) and len(scheme.keys) > 1:
-            raise unsupported(
+            raise refusal(
                 "a Shaw table for each head",
                 "its heads share one table (--position-sharing head)",
             )

@@ -8,7 +8,7 @@ import torch
 from ctranslate2.converters import fairseq as converter
 from ctranslate2.specs import common_spec, transformer_spec
 
-from .positions import Positions, unsupported
+from .positions import Positions, refusal
 
 #: --activation-fn
 ACTIVATIONS = {
@@ -35,21 +35,19 @@ def build_specification(model: Any) -> Any:
         UserError: CTranslate2 can't represent the model
     """
     if not hasattr(model, "decoder"):
-        raise unsupported("a model without a decoder", "only translation models are exported to it")
+        raise refusal("a model without a decoder", "only translation models are exported to it")
     if model.decoder.output_projection is None:
-        raise unsupported("--adaptive-softmax-cutoff", "its output layer is one matrix")
+        raise refusal("--adaptive-softmax-cutoff", "its output layer is one matrix")
     source, target = model.encoder.dictionary, model.decoder.dictionary
     if any(len(words.indices) < len(words.symbols) for words in (source, target)):
-        raise unsupported(
-            "a dictionary with #fairseq:overwrite", "each of its tokens has one index"
-        )
+        raise refusal("a dictionary with #fairseq:overwrite", "each of its tokens has one index")
     # the export and its quantization change parameters in place
     model = copy.deepcopy(model).requires_grad_(False).float()
     encoder, decoder = write_stack(model.encoder), write_stack(model.decoder)
     names = [name for name, _ in model.named_parameters() if not PARAMETERS.fullmatch(name)]
     if names:
         others = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
-        raise unsupported(
+        raise refusal(
             f"the parameter {min(names)}{others}", "none of its layers has this parameter"
         )
     converter.set_linear(decoder.projection, model.decoder.output_projection)
@@ -67,7 +65,7 @@ def write_stack(stack: Any) -> Any:
     positions = Positions(stack)
     attention, activation = stack.layers[0].self_attn, stack.cfg.activation_fn
     if activation not in ACTIVATIONS:
-        raise unsupported(f"--activation-fn {activation}", f"it has {', '.join(ACTIVATIONS)}")
+        raise refusal(f"--activation-fn {activation}", f"it has {', '.join(ACTIVATIONS)}")
     options = {
         "num_layers": len(stack.layers),
         "num_heads": attention.num_heads,

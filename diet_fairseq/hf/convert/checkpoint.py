@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from ...checkpoints.file import load
-from ...checkpoints.plain import shown
+from ...checkpoints.plain import shorten
 from ...errors import UserError, as_user_error
 from ...files import check_regular
 from ...patches import saving
@@ -54,7 +54,7 @@ def read_tensors(folder: Path, reads_bin: bool = False) -> dict[str, Tensor]:
         for name, tensor in content.items() if isinstance(content, dict) else ((None, None),):
             if not (isinstance(name, str) and isinstance(tensor, Tensor)):
                 raise UserError(
-                    f"{file} is refused: {shown(str(name))} is not a tensor; give another folder"
+                    f"{file} is refused: {shorten(str(name))} is not a tensor; give another folder"
                 )
             tensors[name] = tensor
     return tensors

@@ -9,7 +9,7 @@ import torch
 from pydantic import BaseModel, StrictInt
 from torch import Tensor
 
-from ...checkpoints.plain import shown
+from ...checkpoints.plain import shorten
 from ...errors import UserError, one_line
 from ...files import MAX_VOCABULARY_BYTES, read_json, read_json_object, validate
 from ...text.subwords import SentencePiece
@@ -281,7 +281,8 @@ def read_model_type(folder: Path, known: Iterable[str], reader: str, advice: str
     kind = str(values.get("model_type") if isinstance(values, dict) else None)
     if kind not in known:
         raise UserError(
-            f"{path} is of the model type {shown(kind)}, but {reader} {', '.join(known)}: {advice}"
+            f"{path} is of the model type {shorten(kind)}, but {reader} {', '.join(known)}: "
+            f"{advice}"
         )
     return kind
 

@@ -10,7 +10,7 @@ from typing import Any
 from fairseq.data import Dictionary
 
 from ...checkpoints.configuration import no_larger_than
-from ...checkpoints.plain import quoted, reason
+from ...checkpoints.plain import quote, reason
 from ...errors import UserError, as_user_error
 from ...files import (
     MAX_VOCABULARY_BYTES,
@@ -187,7 +187,7 @@ def add_symbols(
         symbol = new_tokens.get(str(number), f"madeupword{number:04}")
         if symbol in dictionary or symbol.split() != [symbol]:
             raise UserError(
-                f"the token {quoted(symbol)} of tokenizer_config.json can't be a new symbol of "
+                f"the token {quote(symbol)} of tokenizer_config.json can't be a new symbol of "
                 f"{file}: it must not be in it, nor contain white space; rename it"
             )
         dictionary.add_symbol(symbol)
