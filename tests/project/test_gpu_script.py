@@ -42,7 +42,9 @@ def test_the_kernels_part_times_both_passes_and_every_kernel(tmp_path):
     done = run("kernels", OUT=str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [json.loads(line) for line in (tmp_path / "kernels.jsonl").read_text().splitlines()]
-    assert {"cuDNN, score", "offsets", "offsets, backward_queries"} <= {row["row"] for row in rows}
+    assert {"cuDNN, score", "offsets", "offsets, backward_queries_and_line"} <= {
+        row["row"] for row in rows
+    }
     assert all(row["ms"] > 0 for row in rows)
     assert all(row["error"] < 1e-5 for row in rows if "error" in row)
 

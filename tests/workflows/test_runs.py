@@ -140,7 +140,7 @@ def test_ctrl_c_says_how_to_go_on(prepared):
     process = prepared.start_until("train", "out/runs/*/plan.json", updates=100_000)
     time.sleep(1)
     os.killpg(process.pid, signal.SIGINT)
-    output, _ = process.communicate(timeout=200)
+    output, _ = process.communicate(timeout=900)
     assert process.returncode == 1
     assert output.splitlines()[-1] == "stopped; run the same command to continue"
 
