@@ -27,7 +27,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> None:
     refuse_existing(args.out)
     with silent_interrupts():
-        # The drawing libraries are optional: a missing one is named before work begins.
+        # Drawing libraries are optional: the command fails early if one is missing.
         from ..look import report
         from ..look.scores import look
         from ..look.windows import read_windows, window_length

@@ -14,7 +14,7 @@ NSP = "cls.seq_relationship.weight"
 
 
 class Bert(MaskedLM):
-    """Segments at the input, a pooler, and classes of next sentences in the other order."""
+    """Segments at the input, a pooler, and the two next-sentence classes in reverse order."""
 
     model_class = "BertForPreTraining"
     headless_class = "BertForMaskedLM"
@@ -50,13 +50,13 @@ class Bert(MaskedLM):
 
 
 def flip_classes(state: State) -> State:
-    """The state with the two classes of next sentences in the other order."""
+    """The state with the two next-sentence classes exchanged."""
     names = {"nsp_head.weight", "nsp_head.bias"} & state.keys()
     return state | {name: state[name].flip(0) for name in names}
 
 
 def read_words(folder: Path) -> dict[str, int]:
-    """The ids of the words and their parts in ``vocab.txt``, or in ``tokenizer.json``."""
+    """The ids of words and word pieces in ``vocab.txt``, or else in ``tokenizer.json``."""
     path = folder / "vocab.txt"
     if not path.exists():
         return read_pieces(folder)

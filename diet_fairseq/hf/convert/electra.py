@@ -10,9 +10,9 @@ from .masked_lm import BODY, HEAD, MaskedLM
 
 
 class Electra(Bert):
-    """BERT with narrower embeddings, without a pooler; the generator has the language-model head.
+    """BERT with narrower embeddings and no pooler; only the generator has a language-model head.
 
-    A discriminator gets a new head, because diet_electra's own has a generator beside it.
+    A discriminator gets a new head, because the models of diet_electra also have a generator.
     """
 
     model_class = "ElectraForMaskedLM"

@@ -74,10 +74,10 @@ def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], 
     """Write the checkpoint, its dictionaries and its subword model to ``out``.
 
     Args:
-        data: the name that ``out`` will have
+        data: the path to which ``out`` will be renamed
 
     Returns:
-        names of parameters that are missing in the folder, and of those that are not read
+        names of parameters that the folder lacks, and names of its tensors that are not read
     """
     tensors = read_tensors(folder)
     args = arguments(config)
@@ -128,7 +128,7 @@ def write_dictionaries(
     """Write the dictionaries where fairseq's tasks look for them, and the subword model.
 
     Args:
-        names: of the files that are written
+        names: the names of the files to write
         new_tokens: tokens by their ids, for a vocabulary that has grown in transformers
 
     Returns:
@@ -151,7 +151,7 @@ def write_dictionaries(
         except Exception as error:
             raise UserError(f"{file} is not a dictionary ({reason(error)}): replace it") from error
         if not config.is_encoder_decoder and size == len(dictionary) + 1:
-            dictionary.add_symbol("<mask>")  # by the task, so that the file stays as it is
+            dictionary.add_symbol("<mask>")  # the task adds it, so the file does not change
             symbols = []
         else:
             symbols = add_symbols(dictionary, size, new_tokens, file)
@@ -169,7 +169,7 @@ def add_symbols(
 ) -> list[str]:
     """Add the tokens of a vocabulary that has grown in transformers, in the order of their ids.
 
-    Ids without a token, which pad a vocabulary to a multiple, get names as by fairseq.
+    Ids without a token, which pad a vocabulary to a multiple, become ``madeupword`` and the id.
 
     Returns:
         the new symbols
@@ -188,7 +188,7 @@ def add_symbols(
         if symbol in dictionary or symbol.split() != [symbol]:
             raise UserError(
                 f"the token {quote(symbol)} of tokenizer_config.json can't be a new symbol of "
-                f"{file}: it must not be in it, nor contain white space; rename it"
+                f"{file}: it is already there, or contains white space; rename it"
             )
         dictionary.add_symbol(symbol)
         symbols.append(symbol)
