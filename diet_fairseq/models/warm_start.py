@@ -75,7 +75,7 @@ class WarmStart:
 
 
 @contextmanager
-def loading(model: Any, starts: bool = True) -> Iterator[None]:
+def checkpoint_loading(model: Any, starts: bool = True) -> Iterator[None]:
     """Mark ``model`` as loading a checkpoint, for a warm start or to resume.
 
     A resumed run must find all of its parameters, although its options still name the checkpoint of

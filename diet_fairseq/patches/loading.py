@@ -120,7 +120,7 @@ def load_for_model(
 ) -> Any:
     check_regular(filename)
     starts = filename == self.cfg.checkpoint.finetune_from_model
-    with warm_start.loading(self.get_model(), starts):
+    with warm_start.checkpoint_loading(self.get_model(), starts):
         return load_checkpoint(self, filename, *args, **kwargs)
 
 

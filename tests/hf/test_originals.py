@@ -23,7 +23,7 @@ from diet_fairseq.cli import main
 from diet_fairseq.errors import UserError
 from diet_fairseq.hf.convert import marian
 from diet_fairseq.hf.convert.card import read_license
-from diet_fairseq.models.warm_start import loading
+from diet_fairseq.models.warm_start import checkpoint_loading
 from diet_fairseq.text.subwords import SentencePiece
 from diet_fairseq.translate.directions import Marks
 from diet_fairseq.translate.model_json import read_model_json
@@ -243,7 +243,7 @@ def swapped(out: Path, arch: str) -> tuple[Namespace, Any]:
     words += (out / "options.txt").read_text().split()
     args = options.parse_args_and_arch(options.get_training_parser(default_task=task), words)
     model = ARCH_MODEL_REGISTRY[arch].build_model(args, known.task)
-    with loading(model):
+    with checkpoint_loading(model):
         model.load_state_dict(known.model.state_dict())
     return args, model
 
@@ -414,7 +414,7 @@ def test_the_licence_of_the_original_is_kept(build, tmp_path):
     export(tmp_path / "out" / "model.pt", tmp_path / "hf", "--data", tmp_path / "out", *subwords)
     card = ModelCard.load(tmp_path / "hf" / "README.md")
     assert card.data.license == "cc-by-nc-4.0"
-    assert "`cc-by-nc-4.0`, the licence of the model from which this model was imported" in card.text
+    assert "`cc-by-nc-4.0`, the licence of the model from which this model was" in card.text
     take_back(tmp_path / "hf", tmp_path / "back")
     kept = [path.read_text() for path in (tmp_path / "back").glob("m*.json")]
     assert any('"license": "cc-by-nc-4.0"' in text for text in kept)

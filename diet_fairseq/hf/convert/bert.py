@@ -30,8 +30,8 @@ class Bert(MaskedLM):
     first_row = 0
     options: ClassVar = {"arch": "bert_learned", "segment_scheme": "input"}
 
-    def arguments(self, config: Any, tensors: State) -> dict[str, Any]:
-        options = super().arguments(config, tensors)
+    def fairseq_options(self, config: Any, tensors: State) -> dict[str, Any]:
+        options = super().fairseq_options(config, tensors)
         return options | {"num_segments": config.type_vocab_size, "nsp": NSP in tensors}
 
     def vocabularies(self, folder: Path, config: Any) -> list[Vocabulary]:

@@ -60,7 +60,7 @@ def read_tensors(folder: Path, reads_bin: bool = False) -> dict[str, Tensor]:
     return tensors
 
 
-def complete(args: Namespace, data: Path, task: str) -> Namespace:
+def complete_options(args: Namespace, data: Path, task: str) -> Namespace:
     """All options of fairseq-train: ``args``, and defaults for the others."""
     words = [str(data), "--task", task, "--arch", args.arch]
     full = options.parse_args_and_arch(options.get_training_parser(default_task=task), words)

@@ -73,7 +73,7 @@ def encoder_config(model: Any, head: str | None = None) -> DietEncoderConfig:
     )
 
 
-def arguments(config: Any) -> Namespace:
+def fairseq_args(config: Any) -> Namespace:
     """fairseq's options of a model with this configuration; ``arch`` determines all others."""
     if config.activation_fn not in FAIRSEQ_ACTIVATIONS:
         raise UserError(f"the activation {config.activation_fn} has no counterpart in fairseq")

@@ -27,8 +27,8 @@ class Electra(Bert):
     heads = r"(?!)"
     untrained = r"pooler\..*"
 
-    def arguments(self, config: Any, tensors: State) -> dict[str, Any]:
-        options = super().arguments(config, tensors)
+    def fairseq_options(self, config: Any, tensors: State) -> dict[str, Any]:
+        options = super().fairseq_options(config, tensors)
         if config.embedding_size != config.hidden_size:
             options["embedding_size"] = config.embedding_size
         return options

@@ -171,7 +171,7 @@ class Family:
                     f"has {text}: this folder can't be imported"
                 )
 
-    def arguments(self, config: Any, tensors: State) -> dict[str, Any]:
+    def fairseq_options(self, config: Any, tensors: State) -> dict[str, Any]:
         """fairseq's options, ``arch`` among them, for a folder with these parameters."""
         options = {name: getattr(config, key) for name, key in self.option_names.items()}
         activation = ACTIVATION_NAMES[options["activation_fn"]]
@@ -183,7 +183,7 @@ class Family:
 
     def convert(self, tensors: State, vocabularies: list[Vocabulary], config: Any) -> State:
         """The parameters of fairseq's model from the parameters in transformers."""
-        state = dict(self.renamed(tensors))
+        state = dict(self.rename_to_fairseq(tensors))
         for name, index in self.token_tables.items():
             state[name] = vocabularies[index].rows(state[name])
         for name in self.position_tables:
@@ -211,7 +211,7 @@ class Family:
         """
         raise NotImplementedError
 
-    def renamed(self, tensors: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    def rename_to_fairseq(self, tensors: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         """Pairs of fairseq's name and the tensor, or other value."""
         for name, tensor in tensors.items():
             for pattern, new in self.names.items():

@@ -25,12 +25,12 @@ from ..tokenizer import FILES
 from .checkpoint import (
     MODEL,
     build_model,
-    complete,
+    complete_options,
     read_tensors,
     write_checkpoint,
     write_encoder_text,
 )
-from .configuration import arguments
+from .configuration import fairseq_args
 from .family import Texts, read_model_type, read_texts
 from .original import FAMILIES, import_original, refuse_config
 from .parameters import load
@@ -80,7 +80,7 @@ def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], 
         names of parameters that the folder lacks, and names of its tensors that are not read
     """
     tensors = read_tensors(folder)
-    args = arguments(config)
+    args = fairseq_args(config)
     args.nsp = "nsp_head.weight" in tensors
     texts = read_texts(folder)
     if config.is_encoder_decoder:  # fairseq needs names, which need not be languages
@@ -89,7 +89,7 @@ def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], 
     new_tokens = {number: token.content for number, token in texts.added_tokens_decoder.items()}
     names = dictionary_names(folder, args, texts)
     source, target = write_dictionaries(folder, out, config, names, new_tokens)
-    args = complete(args, data, "translation" if config.is_encoder_decoder else "masked_lm")
+    args = complete_options(args, data, "translation" if config.is_encoder_decoder else "masked_lm")
     size = sum(tensor.nbytes for tensor in tensors.values())
     with refuse_config(folder / "config.json"), no_larger_than(size):
         model = build_model(args, source, target)

@@ -64,9 +64,9 @@ class MaskedLM(Family):
     )
     position_tables = (f"{BODY}embed_positions.weight",)
 
-    def arguments(self, config: Any, tensors: State) -> dict[str, Any]:
+    def fairseq_options(self, config: Any, tensors: State) -> dict[str, Any]:
         positions = config.max_position_embeddings - self.first_row
-        return super().arguments(config, tensors) | {
+        return super().fairseq_options(config, tensors) | {
             "max_positions": positions,
             "tokens_per_sample": positions,
             "untie_weights_roberta": not config.tie_word_embeddings,

@@ -32,7 +32,7 @@ from .card import CARD_FILE, read_license
 from .checkpoint import (
     MODEL,
     build_model,
-    complete,
+    complete_options,
     read_tensors,
     write_checkpoint,
     write_encoder_text,
@@ -103,7 +103,7 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> list[str]
         for name, tensor in reference.state_dict().items()
         if not (name in missing_names and re.fullmatch(family.heads, name))
     }
-    options = family.arguments(config, tensors)
+    options = family.fairseq_options(config, tensors)
     args = Namespace(**options)
     translates, directions, names = bool(config.is_encoder_decoder), None, ["dict.txt"]
     if translates:
@@ -119,7 +119,7 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> list[str]
         if not translates:
             dictionary.add_symbol(MASK)
         dictionaries.append(dictionary)
-    args = complete(args, data, "translation" if translates else "masked_lm")
+    args = complete_options(args, data, "translation" if translates else "masked_lm")
     model = build_model(args, dictionaries[0], dictionaries[-1]).eval()
     state = family.convert(tensors, vocabularies, config)
     load_parameters(model, state, folder)
@@ -203,17 +203,17 @@ def load_reference(
     transformers.logging.disable_progress_bar()
     size = sum(tensor.nbytes for tensor in tensors.values())
     with refuse_config(folder / "config.json"), no_larger_than(size):
-        reference, loading = model_class(family).from_pretrained(
+        reference, loading_info = model_class(family).from_pretrained(
             None,
             config=config,
             state_dict=dict(tensors),
             dtype=torch.float32,
             output_loading_info=True,
         )
-    missing_names = sorted(loading["missing_keys"])
+    missing_names = sorted(loading_info["missing_keys"])
     if required := [name for name in missing_names if not re.fullmatch(family.optional, name)]:
         raise UserError(f"{folder}'s weights lack {required[0]}: give a complete folder")
-    return reference.eval(), missing_names, sorted(loading["unexpected_keys"])
+    return reference.eval(), missing_names, sorted(loading_info["unexpected_keys"])
 
 
 def check_special(vocabulary: Vocabulary, config: Any, folder: Path) -> None:

@@ -157,7 +157,7 @@ def original_tensors(
     with refuse_config(folder / "config.json"), no_larger_than(size), torch.device("meta"):
         model = model_class(family)(config)
     places, ties = model.state_dict(), model.all_tied_weights_keys
-    names = dict(family.renamed({name: name for name in places}))
+    names = dict(family.rename_to_fairseq({name: name for name in places}))
     if unknown := [name for name in state if name not in names]:
         raise UserError(
             f"{loaded.path} has the parameter {unknown[0]}, which {family.model_class} lacks: "

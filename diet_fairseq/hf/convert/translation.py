@@ -68,9 +68,9 @@ class Translation(Family):
     #: the pattern of a language's tag, whose last group is the language
     tag: ClassVar[str] = r"(?!)"
 
-    def arguments(self, config: Any, tensors: State) -> dict[str, Any]:
+    def fairseq_options(self, config: Any, tensors: State) -> dict[str, Any]:
         shares_all = getattr(config, "share_encoder_decoder_embeddings", True)
-        return super().arguments(config, tensors) | {
+        return super().fairseq_options(config, tensors) | {
             "no_scale_embedding": not config.scale_embedding,
             "share_all_embeddings": shares_all and config.tie_word_embeddings,
             "share_decoder_input_output_embed": config.tie_word_embeddings,
