@@ -35,8 +35,8 @@ PLUGIN_PACKAGES = {
 def hide_broken_torchaudio() -> None:
     """Make torchaudio appear missing if its import fails.
 
-    fairseq requires torchaudio, whose import fails beside a CPU build of PyTorch. transformers
-    imports it wherever it is installed, and fails with it.
+    fairseq requires torchaudio, whose import fails with a CPU build of PyTorch. transformers
+    imports torchaudio if it is installed, and then fails, too.
     """
     try:
         import_module("torchaudio")

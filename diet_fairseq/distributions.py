@@ -28,7 +28,7 @@ def find_distributions(folder: Path) -> list[tuple[str, str]]:
 
 
 def check_distributions(folder: Path, version: str) -> None:
-    """Log a warning if several distributions are installed, or one that the tests do not run with.
+    """Log a warning if several distributions are installed, or an untested distribution.
 
     Args:
         folder: the folder that has the package ``fairseq``

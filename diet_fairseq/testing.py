@@ -86,7 +86,7 @@ def _check_shape(x: Tensor, *shape: int) -> None:
 
 @torch.no_grad()
 def check_padding(name: str) -> None:
-    """A sentence alone equals the sentence in a batch, padded on either side."""
+    """A sentence has equal logits without padding and in a batch with padding on either side."""
     model = _model(name)
     alone = [_logits(model, [x], [y]) for x, y in zip(SOURCES, TARGETS, strict=True)]
     for left_pad in (False, True):

@@ -40,15 +40,13 @@ def add_model_files(parser: ArgumentParser) -> None:
     add = parser.add_argument_group("for a checkpoint without model.json beside it").add_argument
     add("--data", type=Path, metavar="DIR",
         help="folder that fairseq-preprocess wrote, with the dictionaries (default: data-bin above "
-             "MODEL)"
-        )  # fmt: skip
+             "MODEL)")  # fmt: skip
     add("--subwords", type=Path, metavar="FILE",
         help="SentencePiece model, codes of subword-nmt or fastBPE, GPT-2's vocab.bpe, or none "
              "(default: the file in the folder subwords beside --data)")  # fmt: skip
     add("--tokenizer", choices=("none", "moses"),
         help="tokenizer applied before the subwords (default: moses with the file subwords/codes, "
-             "otherwise none)"
-        )  # fmt: skip
+             "otherwise none)")  # fmt: skip
     add("--source-lang", metavar="SRC", help="source language (default: the checkpoint's)")
     add("--target-lang", metavar="TGT", help="target language (default: the checkpoint's)")
 

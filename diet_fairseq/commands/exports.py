@@ -59,6 +59,5 @@ def add_hf_arguments(parser: ArgumentParser) -> None:
 
 def add_import_hf_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, metavar="FOLDER",
-                        help="folder that `diet-fairseq export hf` or save_pretrained wrote"
-                        )  # fmt: skip
+                        help="folder of `diet-fairseq export hf` or save_pretrained")  # fmt: skip
     add_out(parser)

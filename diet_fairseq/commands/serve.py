@@ -21,17 +21,14 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="port; 0 chooses a free port (default: %(default)s)")  # fmt: skip
     add("--host-names", type=_host_name, nargs="+", default=[], metavar="NAME",
         help="further host names and addresses besides localhost and --host; *.NAME allows "
-             "subdomains, * allows any name"
-        )  # fmt: skip
+             "subdomains, * allows any name")  # fmt: skip
     add = parser.add_argument_group("limits").add_argument
     add("--max-characters", type=at_least(1), default=5000,
         help="largest number of characters in a line; longer lines get status 400 (default: "
-             "%(default)s)"
-        )  # fmt: skip
+             "%(default)s)")  # fmt: skip
     add("--max-seconds", type=at_least(0.0), default=60,
         help="time limit of a request in seconds, after which it gets status 504 (default: "
-             "%(default)s)"
-        )  # fmt: skip
+             "%(default)s)")  # fmt: skip
 
 
 def run(args: Namespace) -> None:

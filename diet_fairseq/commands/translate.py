@@ -61,8 +61,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--scores", action="store_true", help="write a line of JSON for each line, with scores")
     add("--max-characters", type=at_least(1), default=20_000,
         help="largest number of characters in a line; a longer line stops the command (default: "
-             "%(default)s)"
-        )  # fmt: skip
+             "%(default)s)")  # fmt: skip
 
 
 def run(args: Namespace) -> None:

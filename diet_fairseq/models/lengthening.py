@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 def lengthen(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The checkpoint's parameters, with its tables as long as the model's.
+    """The checkpoint's parameters, with tables lengthened to the model's lengths.
 
     A position table that is as long as the model's or longer is not changed; an offset table with
     a larger reach loses its outer rows.

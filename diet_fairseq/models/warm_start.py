@@ -141,15 +141,15 @@ def drop_incomparable(
 def adapt(
     model: nn.Module, checkpoint: Mapping[str, Tensor], description: Description | None = None
 ) -> dict[str, Tensor]:
-    """The checkpoint's parameters as this model's.
+    """The checkpoint's parameters, converted to parameters of ``model``.
 
     Missing parameters of positions and segments start at zero (`PositionScheme.zero`). Queries, of
     words and of TUPE's positions, are rescaled where another number of terms shares their scale
     (`PositionScheme.score_terms`): the new model computes the old model's function, except
     for positions that are dropped.
 
-    If nothing differs, a shape differs, or anything beyond positions, segments and what reads them,
-    the checkpoint is returned as it is, and PyTorch's strict load decides.
+    The checkpoint is returned unchanged if nothing differs, if a shape differs, or if parts other
+    than positions, segments and their readers differ; PyTorch's strict load then decides.
     """
     model_state = model.state_dict()
     # the number of terms is the model's own

@@ -26,7 +26,7 @@ class ModelArchive(tarfile.TarFile):
     """
 
     def getnames(self) -> list[str]:
-        """The name of the one folder, in which fairseq looks for the model."""
+        """The name of the only top-level folder, where fairseq looks for the model."""
         folders = {self._find_folder(member) for member in self.getmembers()}
         if len(folders) != 1:
             raise self._refusal(f"it has {len(folders)} folders at its top level instead of one")

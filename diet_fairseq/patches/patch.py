@@ -12,7 +12,7 @@ from ..errors import UserError
 Function = TypeVar("Function", bound=Callable[..., Any])
 #: kinds of reasons for a change, which docs/design.md explains
 PATCH_REASONS = frozenset({"safety", "compatibility", "correctness", "plugin"})
-#: environment variable that selects the kinds of reasons for which changes are made
+#: environment variable that selects the `PATCHES_MODES`
 PATCHES_VARIABLE = "DIET_FAIRSEQ_PATCHES"
 PATCHES_MODES = {"all": PATCH_REASONS, "no-correctness": PATCH_REASONS - {"correctness"}}
 RENAMED_MODES = {"no-data": "no-correctness"}  # until version 0.5
@@ -37,7 +37,7 @@ def active_reasons() -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Patch:
-    """An attribute of a module or class, and the one function that replaces it.
+    """An attribute of a module or class, and the function that replaces it.
 
     Attributes:
         target: "module:attribute" or "module:Class.attribute"

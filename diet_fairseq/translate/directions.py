@@ -49,12 +49,12 @@ class Marks:
 
     @property
     def source_length(self) -> int:
-        """The number of tokens in the encoder's input besides the subwords and </s>."""
+        """The number of tokens in the encoder's input, without the subwords and </s>."""
         return len(self.source_prefix) + len(self.source_end) - 1
 
     @property
     def target_length(self) -> int:
-        """The number of tokens in the decoder's output besides the subwords and </s>."""
+        """The number of tokens in the decoder's output, without the subwords and </s>."""
         return len(self.target_prefix) + (self.target_end != EOS)
 
     @property
@@ -90,7 +90,7 @@ MARKS = tuple(vars(UNMARKED))
 
 @dataclass(frozen=True)
 class Directions:
-    """The directions between which a model translates.
+    """The translation directions of a model.
 
     Attributes:
         tags: language -> tag; a language without a tag in any direction may be missing

@@ -1,6 +1,6 @@
 """The search for a model's files: checkpoint, dictionaries and subword model.
 
-A file is named by an option, else by ``model.json`` beside the checkpoint, or else it is in one of
+An option or else ``model.json`` beside the checkpoint names a file. Without either, the search is in
 the usual folders above the checkpoint. Files that the checkpoint itself names are never opened
 (SECURITY.md). A model with ``model.json`` needs neither PyTorch nor fairseq here.
 """
@@ -21,7 +21,7 @@ from .model_json import MODEL_JSON, Language, License, ModelDescription, read_mo
 
 #: value of --subwords for a vocabulary of whole words
 NO_SUBWORDS = Path("none")
-#: name of the usual data folder, and the number of folders above a checkpoint in which to search
+#: name of the usual data folder, and the number of folders above a checkpoint that are searched
 DATA, LEVELS = "data-bin", 3
 #: field of `ModelOptions` -> flag, for the two languages
 LANGUAGE_FLAGS = {"source_lang": "--source-lang", "target_lang": "--target-lang"}

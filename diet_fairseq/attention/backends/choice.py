@@ -26,7 +26,7 @@ BACKENDS = {
 
 
 def find_backend(setting: str | Backend) -> Backend:
-    """The backend with this key of `BACKENDS`; a `Backend` is returned as it is."""
+    """The backend with this key of `BACKENDS`; a `Backend` is returned unchanged."""
     return setting if isinstance(setting, Backend) else BACKENDS[setting]
 
 

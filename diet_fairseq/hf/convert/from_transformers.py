@@ -12,13 +12,7 @@ from fairseq.data import Dictionary
 from ...checkpoints.configuration import no_larger_than
 from ...checkpoints.plain import quote, reason
 from ...errors import UserError, as_user_error
-from ...files import (
-    MAX_VOCABULARY_BYTES,
-    atomic_folder,
-    check_regular,
-    read_json,
-    refuse_existing,
-)
+from ...files import MAX_VOCABULARY_BYTES, atomic_folder, check_regular, read_json, refuse_existing
 from ...translate.model_json import MODEL_JSON, read_model_json
 from ..configuration import DietEncoderConfig, DietTransformerConfig
 from ..tokenizer import FILES

@@ -40,7 +40,7 @@ def application(
     Args:
         translator: translates the requests
         limits: the limits of requests (default: the values of `Limits`)
-        host_names: host names that are allowed besides `LOCAL_HOSTS`; ``*`` allows all
+        host_names: allowed host names in addition to `LOCAL_HOSTS`; ``*`` allows all
     """
     source, target = translator.source_lang, translator.target_lang
     targets, limits = translator.targets, limits or Limits()
