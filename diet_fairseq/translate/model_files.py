@@ -1,6 +1,6 @@
 """The search for a model's files: checkpoint, dictionaries and subword model.
 
-An option or else ``model.json`` beside the checkpoint names a file. Without either, the search is in
+Files are named by an option, or else by ``model.json`` beside the checkpoint. Others are found in
 the usual folders above the checkpoint. Files that the checkpoint itself names are never opened
 (SECURITY.md). A model with ``model.json`` needs neither PyTorch nor fairseq here.
 """
