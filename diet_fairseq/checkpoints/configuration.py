@@ -130,7 +130,7 @@ def _expressions(text: str) -> Iterator[tuple[str, list[ast.AST] | None]]:
         yield string, nodes
         constants = [node.value for node in nodes or () if isinstance(node, ast.Constant)]
         inside = {value: depths[string] + 1 for value in constants if isinstance(value, str)}
-        # fairseq may call `str.strip` before eval, which removes other white space
+        # fairseq may call `str.strip`, which removes other white space than eval
         for value, depth in {**inside, string.strip(): depths[string]}.items():
             if value not in depths:
                 depths[value] = depth
@@ -263,7 +263,7 @@ def no_larger_than(size: int) -> Iterator[None]:
     """A context in which models must not be larger than a checkpoint of ``size`` bytes allows.
 
     A checkpoint has at least one byte per number and a hundred per parameter (tensor). The limits
-    are four times these numbers, plus 16 million numbers, for values that are not saved.
+    are four times as high, plus 16 million numbers and 1000 parameters that are not saved.
 
     Raises:
         Refused: a configuration describes a larger model, for example with 10**8 layers

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor, _weights_only_unpickler
 
-#: levels of tuples in tuples: Python crashes when it hashes a million levels
+#: largest depth of nested tuples: Python crashes when it hashes a depth of a million
 DEEPEST_TUPLE = 50
 
 

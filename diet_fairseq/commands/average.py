@@ -1,6 +1,6 @@
 """``diet-fairseq average``: the mean of several checkpoints' parameters.
 
-The command has flags of fairseq's script average_checkpoints.py, which its packages do not include.
+The flags are from fairseq's average_checkpoints.py, which fairseq's packages do not include.
 """
 
 import re

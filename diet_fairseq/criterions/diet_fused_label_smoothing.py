@@ -128,7 +128,7 @@ def output_weight(model: Any) -> Tensor | None:
     """
     while hasattr(model, "module"):
         if getattr(model, "find_unused_parameters", False):
-            return None  # DDP searches only the graph of the features
+            return None  # DDP would consider the projection unused
         model = model.module
     # FSDP2 shards the projection again at the end of the forward pass
     if hasattr(model, "reshard") or not has_standard_output(model):

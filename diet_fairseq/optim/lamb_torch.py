@@ -40,7 +40,7 @@ class LambTorch(FairseqOptimizer):
 
     With Adam's r = m / (sqrt(v) + eps), and u = r + weight_decay x, a tensor x becomes
     x - lr |x| / (|u| + eps) u, or x - lr u if x or u is 0. The paper and ALBERT's released code
-    divide by |u|; the package adds ``--lamb-eps``, which matters only if |u| is hardly larger. The
+    divide by |u|; the package adds ``--lamb-eps``, which matters only if |u| is as small. The
     paper is ambiguous, and this optimizer follows ALBERT's code: no bias correction, no bounds on
     |x|, and neither weight decay nor the ratio for tensors of one dimension (biases, LayerNorm).
 

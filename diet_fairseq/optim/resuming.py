@@ -22,7 +22,7 @@ def loadable_state(
 ) -> Table:
     """The part of a checkpoint's state that is safe for ``optimizer.load_state_dict``.
 
-    As in fairseq, a group's numbers come from the checkpoint, and all other options do not.
+    As in fairseq, only a group's numbers come from the checkpoint, not its other options.
 
     Args:
         name: the value of ``--optimizer``, for errors

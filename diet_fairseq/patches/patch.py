@@ -12,7 +12,7 @@ from ..errors import UserError
 Function = TypeVar("Function", bound=Callable[..., Any])
 #: kinds of reasons for a change, which docs/design.md explains
 PATCH_REASONS = frozenset({"safety", "compatibility", "correctness", "plugin"})
-#: environment variable that selects the `PATCHES_MODES`
+#: environment variable that selects one of the `PATCHES_MODES`
 PATCHES_VARIABLE = "DIET_FAIRSEQ_PATCHES"
 PATCHES_MODES = {"all": PATCH_REASONS, "no-correctness": PATCH_REASONS - {"correctness"}}
 RENAMED_MODES = {"no-data": "no-correctness"}  # until version 0.5

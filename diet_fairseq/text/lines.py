@@ -2,7 +2,7 @@ r"""Text files with lines that end only at a newline.
 
 Python's ``str.splitlines``, fairseq and sentencepiece split at further characters (U+0085, U+2028,
 form feed ...), which occur inside lines of the WMT sets. So lines are read as bytes up to ``\n``,
-and `whitespace.normalise` replaces the other characters before other programs read them.
+and `whitespace.normalise` replaces these characters before other programs read them.
 """
 
 import gzip
@@ -93,7 +93,7 @@ def read_line_blocks(file: Any, name: str, max_characters: int) -> Iterator[list
         for line in lines:
             number += 1
             encoding = "utf-8-sig" if number == 1 else "utf-8"
-            errors = "strict" if len(line) <= max_bytes else "replace"  # cut off
+            errors = "strict" if len(line) <= max_bytes else "replace"  # may end within a character
             try:
                 text = line.removesuffix(b"\r").decode(encoding, errors)
             except UnicodeDecodeError as error:

@@ -304,7 +304,7 @@ def test_defaults_of_generation_are_kept(marian_folder, tmp_path, capsys):
     assert description.max_target_length == 36  # of 38, without the start and </s>
     assert description.target_subword_model == tmp_path / "out" / "target-sentencepiece.model"
     printed = capsys.readouterr().out
-    assert "fairseq's search lacks these options: no_repeat_ngram_size 3\n" in printed
+    assert "model.json has no such options: no_repeat_ngram_size 3\n" in printed
     assert f"--arch transformer_learned --finetune-from-model {tmp_path / 'out'}/mod" in printed
     assert " --activation-fn swish " in (tmp_path / "out" / "options.txt").read_text()
 

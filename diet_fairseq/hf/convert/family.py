@@ -137,7 +137,7 @@ class Family:
         position_tables: fairseq's parameters with a row for each position
         first_row: the row of position 0 in transformers' position tables; in fairseq it is row 2
         optional: a pattern of the parameters that a folder may lack
-        heads: a pattern of the heads that are left out if the folder lacks them
+        heads: a pattern of the parameters of heads that are left out if the folder lacks them
         headless_class: the name of the class without these heads
         positions: the position scheme
         untrained: a pattern of fairseq's parameters that the class lacks and no training changes

@@ -61,7 +61,7 @@ TOLERANCE = 1e-5
 
 
 class Generation(BaseModel, strict=True):
-    """Defaults of ``generate`` that model.json stores, and other ones that change translations."""
+    """Defaults of ``generate`` that model.json stores, and others that change translations."""
 
     num_beams: int | None = None
     length_penalty: float | None = None
@@ -273,7 +273,7 @@ def write_model_json(
             values |= read.model_dump(exclude_none=True)
     if unsupported := {n: v for n, v in values.items() if v != NEUTRAL.get(n, v)}:
         text = ", ".join(f"{name} {value}" for name, value in unsupported.items())
-        print(f"not imported, because fairseq's search lacks these options: {text}")
+        print(f"not imported, because model.json has no such options: {text}")
     longest = values.get("max_new_tokens") or values.get("max_length", 1) - 1  # without the start
     ModelDescription(
         "fairseq", args.source_lang, args.target_lang, out, out / MODEL, out,

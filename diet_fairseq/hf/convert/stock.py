@@ -57,6 +57,6 @@ def bart_values(loaded: Any) -> dict[str, Any]:
 
 
 def equal_values(config: Any, family: Family) -> dict[str, Any]:
-    """The values that our configuration has under another name than the family's."""
+    """The values of our configuration under the family's names of options."""
     names = {"vocab_size": "vocab_size", **family.option_names}
     return {key: getattr(config, name) for name, key in names.items() if hasattr(config, name)}

@@ -13,7 +13,7 @@ from .masked_lm import BODY, MaskedLM
 
 
 class XLMRoberta(MaskedLM):
-    """RoBERTa's layout, whose token type is added to the positions, with SentencePiece's pieces."""
+    """RoBERTa with SentencePiece's pieces; the only token type is added to the positions."""
 
     model_class = "XLMRobertaForMaskedLM"
     allowed: ClassVar = MaskedLM.allowed | {"type_vocab_size": (1,), "pad_token_id": (1,)}
