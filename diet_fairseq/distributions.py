@@ -17,7 +17,7 @@ FILE = "fairseq/version.py"
 
 def find_distributions(folder: Path) -> list[tuple[str, str]]:
     """Names and versions of the distributions that have installed `FILE` in a folder."""
-    # to read the lists of files of all distributions takes a second
+    # reading the file lists of all distributions would take a second
     paths = sorted(folder.glob("*fairseq*.dist-info"))
     distributions = [Distribution.at(path) for path in paths]
     return [

@@ -64,7 +64,7 @@ class WarmStart:
         if start is not None:
             state_dict = keep_shared_model(state_dict)
             self.upgrade_state_dict(state_dict)
-            if start.description is not None:  # otherwise names and shapes alone tell
+            if start.description is not None:  # otherwise only names and shapes are compared
                 new = describe(PositionConfig.from_args(self.args))
                 state_dict = drop_incomparable(state_dict, start.description, new)
             is_encoder = not hasattr(self, "decoder")

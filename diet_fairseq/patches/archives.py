@@ -1,4 +1,4 @@
-"""Archives of models: their files stay in the folder that they are unpacked into."""
+"""Archives of models: unpacking writes only into the target folder."""
 
 import shutil
 import tarfile
@@ -14,7 +14,7 @@ from .patch import Proxy, replaces
     safety="an archive of a model writes wherever its names and links lead",
 )
 def with_checked_archives(module: Any) -> Any:
-    """``tarfile``, whose ``open`` gives a `ModelArchive`."""
+    """``tarfile`` with an ``open`` that returns a `ModelArchive`."""
     return Proxy(module, open=ModelArchive.open)
 
 

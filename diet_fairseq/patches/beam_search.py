@@ -144,13 +144,13 @@ class QuickBeamSearch(SequenceGenerator):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """(rows, V), (rows, t) -> cumulative scores, rows in the sentence, words: (B, 2 K) each.
 
-        2 K are enough: K of them at most are ends.
+        2 K are enough, because at most K of them end.
         """
         step = scores.size(1)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         if self.temperature != 1:
             logits = logits / self.temperature
-        # in place: on a CPU room for another array of this size takes longer than the logarithms
+        # in place, because on a CPU allocating another array takes longer than the logarithms
         out = logits if logits.device.type == "cpu" else None
         gains = torch.log_softmax(logits, dim=1, out=out)  # (rows, V)
         bad = gains[:, 0].isnan().nonzero()[:, 0]  # one NaN makes all of a row NaN

@@ -137,7 +137,7 @@ class Patches:
         """Undo all changes.
 
         Returns:
-            the targets that stay changed, because other code has replaced them since
+            the targets that are not restored, because other code has replaced them, too
         """
         for target, (owner, name, original, replacement) in reversed(self._made.copy().items()):
             if vars(owner).get(name) is replacement:

@@ -42,7 +42,11 @@ def score(
     pair: Pair = ("", ""),
     tokenizer: str = "auto",
 ) -> dict[str, Any]:
-    """BLEU and chrF of plain text; the signatures contain ``test_set`` and ``pair``."""
+    """BLEU and chrF of plain text; the signatures contain ``test_set`` and ``pair``.
+
+    Raises:
+        UserError: the numbers of lines differ, or `bleu` refuses the tokenizer
+    """
     from sacrebleu.metrics import CHRF
 
     if len(hypotheses) != len(references):

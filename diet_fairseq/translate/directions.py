@@ -1,7 +1,7 @@
 """Directions of translation, and the language tags that select them.
 
 A bilingual model has one direction and no tags. A multilingual model reads language tags; its
-fairseq task or ``model.json`` says where they are.
+fairseq task or ``model.json`` defines their places.
 """
 
 import re
@@ -280,7 +280,7 @@ def _check_language(language: str) -> str:
 
 
 def _words(value: Any) -> list[str]:
-    """The words of fairseq's comma-separated text, or of the list that it makes of it."""
+    """The words of comma-separated text, or of the list into which fairseq converts the text."""
     words = value.split(",") if isinstance(value, str) else value
     if not isinstance(words, list | tuple):
         return []

@@ -243,7 +243,7 @@ def _apply_options(description: ModelDescription, options: ModelOptions) -> Mode
 
 
 def _refuse_subwords(dictionary: Path) -> None:
-    """Refuse a vocabulary of subwords, because there is no subword model."""
+    """Refuse a vocabulary that contains subwords if there is no subword model."""
     words = (line.rpartition(" ")[0] for line in read_lines(dictionary))
     if subword := next(filter(SUBWORD.fullmatch, words), None):
         raise UserError(

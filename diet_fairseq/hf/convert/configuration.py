@@ -74,7 +74,11 @@ def encoder_config(model: Any, head: str | None = None) -> DietEncoderConfig:
 
 
 def fairseq_args(config: Any) -> Namespace:
-    """fairseq's options of a model with this configuration; ``arch`` determines all others."""
+    """fairseq's options of a model with this configuration; ``arch`` determines all others.
+
+    Raises:
+        UserError: fairseq lacks the activation
+    """
     if config.activation_fn not in FAIRSEQ_ACTIVATIONS:
         raise UserError(f"the activation {config.activation_fn} has no counterpart in fairseq")
     sides = ("encoder", "decoder") if config.is_encoder_decoder else ("encoder",)
