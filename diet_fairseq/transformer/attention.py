@@ -214,5 +214,5 @@ class PositionalAttention(nn.Module):
         """(T, B, d), or packed (N, 1, d) -> (B, H, T, d_h)."""
         x = x if packing is None else packing.unpack(x)
         heads = x.transpose(0, 1).unflatten(-1, (self.num_heads, self.head_dim))  # (B, T, H, d_h)
-        # Inductor's fused attention (PyTorch 2.13) assumes this permutation, whatever it is
+        # Inductor's fused attention (PyTorch 2.13) assumes exactly this permutation of heads
         return heads.permute(0, 2, 1, 3)
