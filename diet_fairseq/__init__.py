@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Translation", "Translator", "__version__", "register_position_scheme"]
 
-#: Packages that the plugin consists of. They import fairseq, which imports the plugin, which needs
-#: all of them: therefore fairseq is imported before the first module of any of them.
+#: Packages of the plugin. They import fairseq, which imports the plugin, which needs all packages:
+#: therefore fairseq is imported before the first module of any package.
 PLUGIN_PACKAGES = {
     f"{__name__}.{name}"
     for name in ("checkpoints", "criterions", "models", "optim", "patches", "tasks")
@@ -35,8 +35,8 @@ PLUGIN_PACKAGES = {
 def hide_broken_torchaudio() -> None:
     """Make torchaudio appear missing if its import fails.
 
-    fairseq requires torchaudio, whose import fails beside a CPU build of PyTorch. transformers
-    imports it wherever it is installed, and fails with it.
+    fairseq requires torchaudio, whose import fails with a CPU build of PyTorch. transformers
+    imports torchaudio if it is installed, and then fails, too.
     """
     try:
         import_module("torchaudio")
@@ -79,7 +79,7 @@ if sys.modules.get("fairseq") is not None:
 
 
 def __getattr__(name: str) -> Any:
-    """Import what needs PyTorch when it is first used."""
+    """Import names that need PyTorch at their first use."""
     module = {
         "Translation": "translate.translator",
         "Translator": "translate.translator",

@@ -207,7 +207,7 @@ def main(words: Sequence[str] | None = None) -> int:
     # fairseq, once imported, would make the loggers of all libraries verbose
     logging.basicConfig()
     logging.getLogger().setLevel(logging.WARNING)
-    # fairseq calls it while it is imported, of which PyTorch 2.15 warns its users
+    # PyTorch 2.15 warns of torch.jit.script, which fairseq calls when it is imported
     warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", FutureWarning)
     try:
         with interruptible(lambda: "run the same command to continue"):

@@ -142,7 +142,7 @@ def register_position_scheme(name: str) -> Callable[[Scheme], Scheme]:
     scheme is used: fairseq's commands and ours import the package that ``--user-dir`` names.
 
     Raises:
-        UserError: the name is taken or not allowed
+        UserError: the name is already registered, or not allowed
         TypeError: an option of the scheme is declared differently elsewhere
     """
 
@@ -198,7 +198,7 @@ class PositionConfig:
 
     @staticmethod
     def add_args(parser: ArgumentParser) -> None:
-        """Add one flag per option, without defaults: architectures set what is not given."""
+        """Add one flag per option, without defaults: architectures set options that are missing."""
         for option in position_options().values():
             if option.type is bool:
                 parser.add_argument(option.flag, help=option.help, action="store_true")
@@ -337,7 +337,7 @@ def reads_positions(config: PositionConfig) -> bool:
     )
 
 
-#: option -> what it needs to have an effect, and whether that is given
+#: option -> the options without which it has no effect, and whether they are given
 NEEDS: dict[str, tuple[str, Callable[[PositionConfig], bool]]] = {
     "position_peak": ("--position-start local", lambda c: c.position_start != "blind"),
     "position_sampling": (

@@ -17,7 +17,7 @@ FILE = "fairseq/version.py"
 
 def find_distributions(folder: Path) -> list[tuple[str, str]]:
     """Names and versions of the distributions that have installed `FILE` in a folder."""
-    # to read the lists of files of all distributions takes a second
+    # reading the file lists of all distributions would take a second
     paths = sorted(folder.glob("*fairseq*.dist-info"))
     distributions = [Distribution.at(path) for path in paths]
     return [
@@ -28,7 +28,7 @@ def find_distributions(folder: Path) -> list[tuple[str, str]]:
 
 
 def check_distributions(folder: Path, version: str) -> None:
-    """Log a warning if several distributions are installed, or one that the tests do not run with.
+    """Log a warning if several distributions are installed, or an untested distribution.
 
     Args:
         folder: the folder that has the package ``fairseq``

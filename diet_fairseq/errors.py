@@ -1,6 +1,6 @@
 """Users' mistakes: checks that raise them, and their report, one line on stderr with status 1.
 
-Ctrl-C is reported likewise, with status 130 and how to continue.
+Ctrl-C is reported in the same way, with status 130 and how to continue.
 """
 
 import ast
@@ -27,7 +27,7 @@ MAX_UNTRUSTED_VALUES = {
 
 
 class UserError(ValueError):
-    """A mistake that the user can correct. The text gives name, rule, value, and what to do."""
+    """A mistake that the user can correct. The text has name, rule, value and advice."""
 
 
 # --- checks: they return the value or raise a `UserError` that begins with the flag
@@ -74,7 +74,7 @@ def one_line(text: str) -> str:
 
 
 def find_user_error(error: BaseException | None) -> UserError | None:
-    """The `UserError` that ``error`` is or was raised from; fairseq rewraps what it catches."""
+    """``error``, or the `UserError` from which it was raised: fairseq wraps errors in others."""
     while error is not None and not isinstance(error, UserError):
         error = error.__cause__ or error.__context__
     return error

@@ -57,9 +57,9 @@ def atomic_file(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
             os.remove(tmp_path)
         if isinstance(error, UserError):
             raise
-        # torch.save wraps the system's error into one of its own.
+        # torch.save raises its own error because of the system's error
         for cause in (error, error.__context__):
-            if isinstance(cause, OSError) and cause.strerror:  # gzip's and bz2's have no text of it
+            if isinstance(cause, OSError) and cause.strerror:  # errors of gzip and bz2 lack it
                 raise UserError(
                     f"{path} can't be written: {cause.strerror}; free some space or name another "
                     "place (checkpoints: --save-dir); existing files are unchanged"

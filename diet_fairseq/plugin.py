@@ -1,8 +1,7 @@
 """The plugin: models, tasks, criterions and optimizers for fairseq, and changes to fairseq.
 
-Importing this module registers and changes all of them. The first import of fairseq in a program
-that has imported `diet_fairseq`, and the first import of `diet_fairseq` in one that has imported
-fairseq, import it.
+Importing this module registers all of them and changes fairseq. A program that imports both fairseq
+and `diet_fairseq`, in either order, imports this module at the second of these imports.
 """
 
 import os

@@ -86,7 +86,7 @@ def _check_shape(x: Tensor, *shape: int) -> None:
 
 @torch.no_grad()
 def check_padding(name: str) -> None:
-    """A sentence alone equals the sentence in a batch, padded on either side."""
+    """A sentence has equal logits without padding and in a batch with padding on either side."""
     model = _model(name)
     alone = [_logits(model, [x], [y]) for x, y in zip(SOURCES, TARGETS, strict=True)]
     for left_pad in (False, True):
@@ -134,7 +134,7 @@ def check_gradients(name: str) -> None:
     names = [f"{at}.{key}" for at, part in _schemes(model).items() for key in part.state_dict()]
     for name in (name for name, _ in model.named_parameters() if name in names):
         assert name in gradients, f"{name} gets no gradient"
-        if gradients[name].abs().max() < 1e-5:  # allowed where softmax is blind to it
+        if gradients[name].abs().max() < 1e-5:  # allowed if softmax does not depend on it
             moved = copy.deepcopy(model)
             moved.get_parameter(name).data += 1
             _check_same(_logits(moved), before, f"{name} gets no gradient: ", 1e-4)

@@ -16,10 +16,10 @@ class Compression(nn.Module):
     """E X, Wang et al. (2020), eq. 7: T tokens become k mixtures of tokens.
 
     ``weight`` is E, (k, n). Column t belongs to the token at position t; padding is not counted.
-    The parameter name and the initial values, from N(0, 0.02) like all parameters of BERT, are
-    those of fairseq's Linformer (the paper's theory has N(0, 1/k)). With a local start every
-    mixture is initially the mean of n / k neighbouring tokens, so that a compressed key has a
-    position, at which the local start of a scheme can have its peak.
+    Its name and its initial values, N(0, 0.02) as for all parameters of BERT, are as in fairseq's
+    Linformer (the paper's theory has N(0, 1/k)). With a local start every mixture is initially the
+    mean of n / k neighbouring tokens, so that a compressed key has a position, at which the local
+    start of a scheme can have its peak.
 
     This is not an `nn.Linear`, because `init_bert_params` would initialise an `nn.Linear` again.
     """

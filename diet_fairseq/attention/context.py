@@ -28,7 +28,7 @@ class Context:
 
     Attributes:
         layout: the positions of queries and keys, and the mask
-        shared: the schemes that all layers share; empty if every layer has schemes of its own
+        shared: the schemes that all layers share; empty if each layer has separate schemes
         scores: the scores of the shared schemes, computed once; None if ``shared`` is empty
         backend: the backend of all layers, for which the scores were computed: a key of `BACKENDS`
             or a `Backend`

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 #: number of values of 16 bits; a probability is rounded to a multiple of 1 / PARTS
 PARTS = 2**16
-#: elements for which one random number decides
+#: number of elements that share one random number
 PER_DRAW = 4
 
 

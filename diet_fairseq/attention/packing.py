@@ -26,7 +26,7 @@ class Packing:
     shape: tuple[int, int]
 
     @staticmethod
-    def of(layout: Layout) -> "Packing | None":
+    def from_layout(layout: Layout) -> "Packing | None":
         """The packing of a layout's tokens; None with little padding, or on a GPU (unmeasured)."""
         mask = layout.padding_mask
         if mask is None or mask.device.type != "cpu" or torch.compiler.is_compiling():

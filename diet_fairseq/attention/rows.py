@@ -1,7 +1,7 @@
 """Products of queries, keys and weights with `Rows`: one vector for each pair of tokens.
 
-All products with all rows are computed, and each pair of tokens selects one of them. This costs far
-less than a vector for every pair.
+All products with all rows are computed, and one product is selected for each pair of tokens. This
+costs far less than a vector for every pair.
 """
 
 import torch

@@ -1,7 +1,7 @@
-"""Checks of a checkpoint's configuration, which is untrusted: it must run and open nothing.
+"""Checks of a checkpoint's untrusted configuration: fairseq must not run or open any of it.
 
-A checkpoint has it as ``cfg``, a dictionary of sections, or, if it is old, as ``args``, a namespace
-of all options.
+New checkpoints have a configuration ``cfg``, a dictionary of sections. Old checkpoints have
+``args``, a namespace of all options.
 """
 
 import ast
@@ -23,10 +23,10 @@ from torch.nn.modules import module as modules
 from ..errors import MAX_UNTRUSTED_VALUES
 from .plain import Refused, quote, shorten
 
-_MOST_CHARACTERS = 1_000_000  # of text, and of values; shared lists count each time
+_MOST_CHARACTERS = 1_000_000  # characters plus values; a shared list counts at each place
 
-#: sections that describe a model and the preparation of its text; the others are about the run that
-#: wrote the checkpoint, and fairseq does not follow them when it reads one
+#: sections that describe a model and its text preprocessing; other sections describe the run that
+#: wrote the checkpoint, and fairseq does not use them when it reads a checkpoint
 _USED = ("model", "task", "criterion", "generation", "scoring", "bpe", "tokenizer")
 _RUN_OPTIONS = {
     option.name
@@ -39,18 +39,18 @@ _REGISTERED = ("bpe", "tokenizer", "scoring")
 #: fairseq's own defaults for files to download
 _DEFAULT_URLS = {gpt2_bpe.DEFAULT_ENCODER_JSON, gpt2_bpe.DEFAULT_VOCAB_BPE}
 _URL = re.compile(r"://|^\s*(https?|s3):", re.IGNORECASE)
-#: a path of a file begins with a slash, or has one after a letter and before any quotes and
-#: parentheses ("</s>" is none, and programs are refused elsewhere)
+#: a file's path begins with a slash, or has a slash after a letter and before any quotes and
+#: parentheses ("</s>" is not a path, and programs are refused elsewhere)
 _PATH = re.compile(r"^[~.]{0,2}/|^[^'\"()]*\w[~.]{0,2}/")
 _NAME = re.compile(r"[\w-][\w.-]*")
-#: options that name files, also by a bare name
+#: options that name files, even without a folder
 _FILE_OPTION = re.compile(r"_(path|file|dir|checkpoint|from|codes|vocab|json|dict|model)$")
 #: fairseq's convolutions, such as "[(512, 3)] * 20 + [(768, 3)] * 4"
 _CONVOLUTIONS = re.compile(r"(\[[\d(), ]*\]( ?\* ?\d{1,2})?( ?\+ ?)?)+")
 #: names, and lists of them such as "en-de,de-en", which may be long
 _WORDS = re.compile(r"\w*(?:[.-]\w*){0,20}+(?:,\w*(?:[.-]\w*){0,20}+)*+", re.ASCII)
 _BACKSLASH = re.compile(r"\\(['\"\s]|$)")
-#: syntax of literals, and syntax that computes nothing and calls nothing, whatever its names mean
+#: syntax of literals, and syntax that calls no function, whatever its names mean
 _LITERAL = (
     *(ast.Expression, ast.Constant, ast.expr_context, ast.UAdd, ast.USub, ast.UnaryOp),
     *(ast.Tuple, ast.List, ast.Set, ast.Dict),
@@ -60,7 +60,7 @@ _HARMLESS = (
     *(ast.BinOp, ast.Add, ast.Sub, ast.Div, ast.unaryop, ast.BoolOp, ast.boolop),
 )
 _LONGEST_EXPRESSION = 50_000  # characters
-_DEEPEST_STRINGS = 4  # of strings in strings
+_DEEPEST_STRINGS = 4  # levels of strings in strings
 
 
 def check(args: Any, cfg: Any) -> None:
@@ -68,6 +68,9 @@ def check(args: Any, cfg: Any) -> None:
 
     fairseq evaluates some strings as Python, and Hydra looks up names in others. All strings are
     checked, because the evaluated strings depend on the model.
+
+    Raises:
+        Refused: a string could run, open or download something, or a number is too large
     """
     for place, value in values(args, cfg):
         for name, most in MAX_UNTRUSTED_VALUES.items():
@@ -82,8 +85,8 @@ def check(args: Any, cfg: Any) -> None:
 
 def _check_text(place: str, text: str) -> None:
     where = f"{shorten(place)} of its configuration is {quote(text)}"
-    # fairseq writes configurations with interpolations resolved; Hydra, which reads old ones, reads
-    # "$\\{" as "${", too
+    # fairseq resolves interpolations when it writes a configuration. Hydra, which parses old
+    # configurations, reads "$\\{" as "${", too
     expressions = list(_expressions(text))
     if any("$" in string and "{" in string for string, _ in expressions):
         raise Refused(f"{where}, which is an interpolation that reads other values")
@@ -104,11 +107,11 @@ def _check_text(place: str, text: str) -> None:
 
 
 def is_program(text: str) -> bool:
-    """Whether Python's ``eval`` of the text could do anything but give a small value.
+    """Whether Python's ``eval`` of the text could do more than return a small value.
 
-    It could not if the text is a literal, not Python at all, names joined by plus, minus and slash
-    alone ("gelu", "data-bin/iwslt"), or sizes of `_CONVOLUTIONS`; and if the same holds for every
-    string in it, which fairseq may evaluate in turn.
+    Harmless are literals, text that is not Python, names joined only by plus, minus and slash
+    ("gelu", "data-bin/iwslt"), and sizes of `_CONVOLUTIONS`. Every string in the text must be
+    harmless, too, because fairseq may evaluate it in turn.
     """
     return any(_can_act(string, nodes) for string, nodes in _expressions(text))
 
@@ -116,8 +119,8 @@ def is_program(text: str) -> bool:
 def _expressions(text: str) -> Iterator[tuple[str, list[ast.AST] | None]]:
     """The text and all strings in it at any depth, each with its syntax tree's nodes.
 
-    The nodes are an empty list for text that is not Python, and None where it is too long or nested
-    too deeply to tell. Each string is parsed once, so the time is linear in the text.
+    The nodes are an empty list for text that is not Python, and None for text that is too long or
+    nested too deeply. Each string is parsed once, so the time is linear in the text.
     """
     depths = {text: 0}
     waiting = [text]
@@ -127,7 +130,7 @@ def _expressions(text: str) -> Iterator[tuple[str, list[ast.AST] | None]]:
         yield string, nodes
         constants = [node.value for node in nodes or () if isinstance(node, ast.Constant)]
         inside = {value: depths[string] + 1 for value in constants if isinstance(value, str)}
-        # eval removes other white space than `str.strip`, which may come before it
+        # fairseq may call `str.strip`, which removes other white space than eval
         for value, depth in {**inside, string.strip(): depths[string]}.items():
             if value not in depths:
                 depths[value] = depth
@@ -135,7 +138,7 @@ def _expressions(text: str) -> Iterator[tuple[str, list[ast.AST] | None]]:
 
 
 def _parse(text: str) -> list[ast.AST] | None:
-    """The nodes of the text's syntax tree, see `_expressions`; the text is what eval parses."""
+    """The nodes of the syntax tree that eval would parse; see `_expressions`."""
     text = text.lstrip(" \t")  # as eval does
     if _WORDS.fullmatch(text) or (len(text) < 1000 and _CONVOLUTIONS.fullmatch(text)):
         return []
@@ -143,11 +146,11 @@ def _parse(text: str) -> list[ast.AST] | None:
         return None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the parser emits one for `1if`, for example
+            warnings.simplefilter("ignore")  # for example, of `1if`
             return list(ast.walk(ast.parse(text, mode="eval")))
     except (SyntaxError, ValueError):
-        # Hydra, which reads old configurations, removes backslashes before quotes; before the end
-        # of a line a backslash continues an expression
+        # Hydra, which parses old configurations, removes backslashes before quotes, and a backslash
+        # at the end of a line continues an expression
         return None if _BACKSLASH.search(text) else []
     except (RecursionError, MemoryError):  # nested too deeply for the parser
         return None
@@ -158,7 +161,7 @@ def _can_act(text: str, nodes: list[ast.AST] | None) -> bool:
     if nodes is None:
         return True
     kinds = {type(node.value) for node in nodes if isinstance(node, ast.Constant)}
-    if bytes in kinds:  # eval decodes them as they say
+    if bytes in kinds:  # eval decodes bytes by the encoding that they declare
         return True
     if all(isinstance(node, _LITERAL) for node in nodes):
         return False
@@ -174,7 +177,7 @@ def values(args: Any, cfg: Any) -> Iterator[tuple[str, Any]]:
     """Every value and key of a configuration with its place, such as "cfg.model.dropout".
 
     Raises:
-        Refused: the configuration is larger than any of fairseq's
+        Refused: the configuration is larger than any configuration of fairseq
     """
     waiting: list[tuple[str, Any]] = [("args", args), ("cfg", cfg)]
     size = 0
@@ -197,8 +200,9 @@ def values(args: Any, cfg: Any) -> Iterator[tuple[str, Any]]:
 def without_files(config: Any) -> tuple[Any, str]:
     """The configuration without file names in the sections that fairseq uses, and these names.
 
-    A model's parameters come from its checkpoint, so the files that it was started from are not
-    needed. The user must name the files that cut text: omegaconf takes "???" for a missing option.
+    Files that training started from are not needed, because the checkpoint has the parameters. The
+    names of subword and tokenizer files become "???", omegaconf's missing value, because the user
+    must give them.
     """
     removed: list[str] = []
 
@@ -249,20 +253,20 @@ def _is_used(place: str) -> bool:
     kind, *sections = place.split(".")
     if kind == "cfg" and sections and sections.pop(0) not in _USED:
         return False
-    # a namespace is a copy of all options, also of the run's; models evaluate some
+    # ``args`` has all options, including the run's options, and models evaluate some of them
     option = sections[0] if sections else ""
     return option not in _RUN_OPTIONS or bool(re.match(r"pipeline_.*(balance|devices)$", option))
 
 
 @contextmanager
 def no_larger_than(size: int) -> Iterator[None]:
-    """Within this context, a model that is built must fit, with its buffers, into ``size`` bytes.
+    """A context in which models must not be larger than a checkpoint of ``size`` bytes allows.
 
-    Every number of a model takes at least a byte of its checkpoint, every parameter a hundred.
-    Numbers that are not saved get four times as much, and room for 16 million.
+    A checkpoint has at least one byte per number and a hundred per parameter (tensor). The limits
+    are four times as high, plus 16 million numbers and 1000 parameters that are not saved.
 
     Raises:
-        Refused: a configuration asks for more, such as 10**8 layers
+        Refused: a configuration describes a larger model, for example with 10**8 layers
     """
     numbers, parameters = 4 * size + (1 << 24), 4 * size // 100 + 1000
 

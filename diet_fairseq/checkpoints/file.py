@@ -20,7 +20,7 @@ from .pickled_objects import check_cost, only_checkpoint_names
 from .plain import Refused, plain, reason, shorten
 
 TRUST = "use a checkpoint from a source that you trust"
-#: copies of a file's content that loading may make
+#: largest number of copies of a file's content that loading may make
 MOST_COPIES = 20
 ADVICE = "give a checkpoint, such as checkpoint_best.pt"
 #: lock while a file is read, because all threads share PyTorch's list of allowed names
@@ -29,7 +29,7 @@ _LOADING_LOCK = threading.RLock()
 
 @contextmanager
 def report_faults(path: Any) -> Iterator[None]:
-    """Within this context, a command of ours builds the model of a checkpoint.
+    """A context in which one of our commands builds a checkpoint's model.
 
     Raises:
         UserError: the checkpoint has a fault, or a file that it needs is missing
@@ -90,7 +90,11 @@ def read(file: Any, map_location: Any = None) -> dict[str, Any]:
 
 
 def load(file: Any, map_location: Any = None, other_types: tuple[type, ...] = ()) -> Any:
-    """The content of a file, checkpoint or not, by `CHECKPOINT_NAMES` and of ``other_types``."""
+    """The content of any file of torch.save with only `CHECKPOINT_NAMES` and ``other_types``.
+
+    Raises:
+        UserError: the file can't be read, is damaged, or holds anything else
+    """
     name = _file_name(file)
     if not hasattr(file, "read"):
         files.check_regular(file, advice=ADVICE)
@@ -117,7 +121,7 @@ def _check_archive(file: Any) -> int:
     """The size of a file in bytes, once it is safe to unpack.
 
     Raises:
-        Refused: it is compressed, which files of torch.save never are
+        Refused: the file is compressed, unlike files of torch.save
         UnpicklingError: see `check_cost`
     """
     with nullcontext(file) if hasattr(file, "read") else files.open_regular(file) as archive:
@@ -132,7 +136,7 @@ def _check_archive(file: Any) -> int:
                 archive.seek(start)
                 with torch.serialization._open_zipfile_reader(archive) as reader:
                     check_cost(reader.get_record("data.pkl"), MOST_COPIES * size)
-            else:  # PyTorch before 1.6: a number, a version, a system, the content, and keys
+            else:  # PyTorch before 1.6: five pickles (number, version, system, content, keys)
                 for _ in range(5):
                     check_cost(archive, MOST_COPIES * size)
             return size
@@ -148,7 +152,7 @@ def _file_name(file: Any) -> str:
 def _describe_fault(error: Exception) -> str:
     """The fault of a file that raised ``error``, and the advice for it."""
     if _is_out_of_memory(error):  # a damaged file may claim any size
-        return "asks for more memory than there is: free some, or, if it is small, give another"
+        return "needs more memory than there is: free some, or, if the file is small, give another"
     text = str(error)
     if match := re.search(r"\bGLOBAL (\S+)", text):
         return (

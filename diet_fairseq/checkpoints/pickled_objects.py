@@ -2,9 +2,9 @@
 
 PyTorch's ``weights_only`` calls an allowed name with any arguments, and lets a file set any
 attribute of the result, ``__class__`` among them. So the names of argparse and NumPy in a pickle
-stand for classes that record arguments and state and act on neither; `plain.plain` replaces each
-record by the object that it describes, once every part of it is checked. The functions here
-replace PyTorch's and Python's codecs, which accept more than a checkpoint needs.
+stand for classes that only record arguments and state; `plain.plain` checks every part of a record
+and then replaces it by the object that it describes. The functions here replace functions of
+PyTorch and Python's codecs, which accept more than a checkpoint needs.
 """
 
 import math
@@ -22,12 +22,12 @@ import numpy as np
 import torch
 from torch import Tensor, _weights_only_unpickler
 
-#: tuples in tuples: Python's own hash of a million of them ends the process
+#: largest depth of nested tuples: Python crashes when it hashes a depth of a million
 DEEPEST_TUPLE = 50
 
 
 class RecordedObject:
-    """The arguments and the state from which a pickle builds an object; neither is checked yet."""
+    """The unchecked arguments and state from which a pickle builds an object."""
 
     __slots__ = ("args", "state")
     args: tuple[Any, ...]
@@ -55,26 +55,26 @@ class RecordedDType(RecordedObject):
 
 
 class RecordedArray(RecordedObject):
-    """``numpy.ndarray`` in a pickle, and the function that makes an empty one."""
+    """``numpy.ndarray`` in a pickle, and the function that creates an empty array."""
 
     __slots__ = ()
 
 
 class RecordedScalar(RecordedObject):
-    """A number of NumPy's in a pickle."""
+    """A NumPy scalar in a pickle."""
 
     __slots__ = ()
 
 
 def encode_latin1(text: Any, encoding: Any) -> bytes:
-    """``_codecs.encode`` in a pickle, which writes bytes as text; other codecs may take hours."""
+    """``_codecs.encode``, by which pickles store bytes as text; other codecs may run for hours."""
     if type(text) is not str or type(encoding) is not str or encoding != "latin1":
         raise UnpicklingError("text in another encoding than latin1")
     return text.encode("latin-1")
 
 
 class TensorBuilder:
-    """Builds the tensors of one file, whose storages come to at most ``most_bytes``."""
+    """Builds the tensors of one file; their storages have at most ``most_bytes`` bytes in total."""
 
     def __init__(self, most_bytes: int) -> None:
         self.bytes_left = most_bytes
@@ -83,7 +83,7 @@ class TensorBuilder:
     def rebuild_tensor(
         self, storage: Any, offset: Any, size: Any, stride: Any, _grad: Any = None, *_: Any
     ) -> Tensor:
-        """A tensor within the memory of its storage, which PyTorch's own function may enlarge."""
+        """A tensor within the memory of its storage; PyTorch's function may enlarge the storage."""
         if type(storage) is not torch.storage.TypedStorage:
             raise UnpicklingError("a tensor without a storage")
         if not type(size) is type(stride) is tuple or not len(size) == len(stride) <= 64:
@@ -105,7 +105,7 @@ class TensorBuilder:
         self.bytes_left -= memory.nbytes()
         if self.bytes_left < 0:
             raise UnpicklingError("tensors of more numbers than are in the file")
-        # before PyTorch 1.6 numbers follow the pickle, which may leave storages out
+        # in files before PyTorch 1.6 numbers follow the pickle, and may be missing
         if getattr(memory, "_torch_load_uninitialized", False):
             torch.empty(0, dtype=torch.uint8, device=memory.device).set_(memory).zero_()
 
@@ -144,10 +144,10 @@ CHECKPOINT_NAMES = _allowed_names()
 
 @contextmanager
 def only_checkpoint_names(most_bytes: int, other_types: tuple[type, ...] = ()) -> Iterator[None]:
-    """Within this context, ``weights_only`` in this thread accepts only the names of a checkpoint.
+    """A context in which ``weights_only`` in this thread accepts only the names of a checkpoint.
 
-    It also accepts names of ``other_types``, and names that the user allows. Tensors come to at
-    most ``most_bytes``.
+    It also accepts names of ``other_types``, and names that the user allows. All tensors together
+    have at most ``most_bytes`` bytes.
     """
     rebuild_tensor = TensorBuilder(most_bytes).rebuild_tensor
     names = {
@@ -170,9 +170,9 @@ class _Value:
     """A value on the pickle machine's stack.
 
     Attributes:
-        depth: of tuples in tuples
-        size: number of its direct parts, or of characters
-        parts: of a tuple; they may grow after it
+        depth: levels of tuples in tuples
+        size: number of direct parts, or of characters
+        parts: the items of a tuple, which may grow after the tuple is built
     """
 
     depth: int = 0
@@ -184,17 +184,17 @@ _MARK = _Value()
 
 
 def check_cost(pickle: Any, most_size: int) -> None:
-    """Refuse a pickle whose loading would take much more time or memory than its size.
+    """Refuse a pickle that needs much more time or memory to load than its size suggests.
 
-    Tuples may be nested `DEEPEST_TUPLE` deep. A value that is read once may be the argument or the
-    state of many objects, and each of them may copy it: together these come to ``most_size``.
+    Tuples may be nested `DEEPEST_TUPLE` deep. A value that is stored once may be an argument or the
+    state of many objects, and each object may copy it.
 
     Args:
         pickle: bytes, or a file that is read to the end of its next pickle
-        most_size: parts and characters
+        most_size: limit of the parts and characters in all copies
 
     Raises:
-        UnpicklingError: the pickle is damaged, or costs more
+        UnpicklingError: the pickle is damaged, or exceeds a limit
     """
     stack: list[_Value] = []
     memo: dict[Any, _Value] = {}
@@ -238,7 +238,7 @@ def check_cost(pickle: Any, most_size: int) -> None:
 
 
 def build_array(recorded: RecordedArray) -> np.ndarray:
-    """An int64 or float64 array with memory of its own.
+    """An int64 or float64 array that owns its memory.
 
     Raises:
         ValueError: the record describes anything else

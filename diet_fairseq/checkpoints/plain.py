@@ -1,9 +1,9 @@
 """Plain data: a copy of a checkpoint's content that is safe to traverse.
 
-PyTorch's ``weights_only`` keeps out programs, but not values that contain themselves, lists that
-are shared so often that a walk through them never ends, tensors without memory, or objects with
-attributes in place of their methods. The copy holds only the types that are listed for a place in
-the checkpoint, and only objects that were built here from checked values.
+PyTorch's ``weights_only`` refuses programs, but not values that contain themselves, lists that are
+shared so often that a traversal never ends, tensors without memory, or objects whose attributes
+replace their methods. The copy has only the types that are listed for a place in the checkpoint,
+and only objects that are built here from checked values.
 """
 
 import math
@@ -28,7 +28,7 @@ _VALUES = frozenset({type(None), bool, int, float, str})
 _CONTAINERS = frozenset({list, tuple, dict})
 _TENSORS = frozenset({Tensor})
 _NUMPY = frozenset({RecordedArray, RecordedScalar})
-#: types by the first key of their place in a checkpoint; `_OTHER_TYPES` for all other keys
+#: first key of a value's path in a checkpoint -> allowed types; all other keys: `_OTHER_TYPES`
 _TYPES_BY_KEY = {
     **dict.fromkeys(("args", "cfg"), _VALUES | _CONTAINERS | {RecordedNamespace}),
     **dict.fromkeys(
@@ -38,7 +38,7 @@ _TYPES_BY_KEY = {
 _OTHER_TYPES = _VALUES | _CONTAINERS | _TENSORS | _NUMPY | {OrderedDict, torch.Size, torch.dtype}
 _KEYS = (type(None), bool, int, float, str)
 _DEEPEST = 50
-_MOST_VALUES = 20_000_000  # shared containers count each time
+_MOST_VALUES = 20_000_000  # a shared container counts at each place
 
 
 class Refused(ValueError):
@@ -48,19 +48,19 @@ class Refused(ValueError):
 def plain(state: Any, other_types: tuple[type, ...] = (), most_bytes: float = math.inf) -> Any:
     """A copy made of plain containers, numbers, text and dense tensors.
 
-    Shared values stay shared, and tensors keep their memory, which may come to ``most_bytes``.
-    Values of ``other_types`` stay as they are; the configuration (``args`` and ``cfg``) has none.
+    Shared values stay shared, and tensors keep their memory, at most ``most_bytes`` bytes in total.
+    Values of ``other_types`` are not copied; the configuration (``args`` and ``cfg``) has none.
 
     Raises:
         Refused: ``state`` holds anything else
     """
-    # ids of a value and of the types of its place -> its copy and the number of values in it;
-    # None: the copy is not complete
+    # ids of a value and of the types that its place allows -> its copy and the number of values in
+    # the copy; None: the value is being copied
     copies: dict[tuple[int, int], tuple[Any, int] | None] = {}
     storages: set[int] = set()
 
     def copy(value: Any, path: tuple[str, ...]) -> tuple[Any, int]:
-        # checked for every place of a shared value, whose places may allow different types
+        # a shared value is checked at every place, because places may allow different types
         kind, allowed = type(value), _TYPES_BY_KEY.get(path[0] if path else "", _OTHER_TYPES)
         if kind in other_types and allowed is not _TYPES_BY_KEY["cfg"]:
             return value, 1
@@ -136,8 +136,8 @@ def _refusal(path: tuple[str, ...], reason: str) -> Refused:
 
 
 def _dense(tensor: Tensor, path: tuple[str, ...]) -> Tensor:
-    """The tensor without its Python attributes; only numbers in memory are accepted."""
-    tensor = Tensor.detach(tensor)  # an attribute of the file's could stand for the method
+    """The tensor without Python attributes; it must be dense, with its numbers in memory."""
+    tensor = Tensor.detach(tensor)  # the file may set an attribute ``detach``
     if tensor.layout is not torch.strided or tensor.is_nested:
         raise _refusal(path, "is a sparse or nested tensor")
     if tensor.is_quantized:
@@ -156,7 +156,7 @@ def shorten(text: str, longest: int = 200) -> str:
 
 
 def quote(value: Any) -> str:
-    """A value from a checkpoint for a message, as Python writes it."""
+    """The ``repr`` of a value from a checkpoint, shortened for a message."""
     return shorten(repr(value[:1000] if isinstance(value, str) else value))
 
 

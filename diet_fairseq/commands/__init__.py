@@ -1,1 +1,1 @@
-"""The commands of `diet-fairseq`, one a file."""
+"""The commands of `diet-fairseq`, one per file."""

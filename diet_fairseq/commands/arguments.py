@@ -1,4 +1,4 @@
-"""Arguments of several commands, without heavy imports."""
+"""Command-line arguments that several commands share, without heavy imports."""
 
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from ..errors import Number, UserError, check_at_least
 
 
 def at_least(least: Number) -> Callable[[str], Number]:
-    """A type for ``add_argument``: a finite number of ``least``'s type, not below it."""
+    """A type for ``add_argument``: a finite number of the type of ``least``, at least ``least``."""
     number_type = type(least)
 
     def read(text: str) -> Number:
@@ -18,7 +18,7 @@ def at_least(least: Number) -> Callable[[str], Number]:
         except UserError as error:
             raise ArgumentTypeError(str(error).strip()) from None
 
-    read.__name__ = number_type.__name__  # argparse says "invalid int value" of other text
+    read.__name__ = number_type.__name__  # argparse calls other text an "invalid int value"
     return read
 
 
@@ -31,7 +31,7 @@ def integer_between(least: int, most: int) -> Callable[[str], int]:
             raise ArgumentTypeError(f"must be from {least} to {most}, but is {text}")
         return value
 
-    read.__name__ = "int"  # argparse says "invalid int value" of other text
+    read.__name__ = "int"  # argparse calls other text an "invalid int value"
     return read
 
 
@@ -40,21 +40,19 @@ def add_model_files(parser: ArgumentParser) -> None:
     add = parser.add_argument_group("for a checkpoint without model.json beside it").add_argument
     add("--data", type=Path, metavar="DIR",
         help="folder that fairseq-preprocess wrote, with the dictionaries (default: data-bin above "
-             "MODEL)"
-        )  # fmt: skip
+             "MODEL)")  # fmt: skip
     add("--subwords", type=Path, metavar="FILE",
         help="SentencePiece model, codes of subword-nmt or fastBPE, GPT-2's vocab.bpe, or none "
              "(default: the file in the folder subwords beside --data)")  # fmt: skip
     add("--tokenizer", choices=("none", "moses"),
         help="tokenizer applied before the subwords (default: moses with the file subwords/codes, "
-             "otherwise none)"
-        )  # fmt: skip
+             "otherwise none)")  # fmt: skip
     add("--source-lang", metavar="SRC", help="source language (default: the checkpoint's)")
     add("--target-lang", metavar="TGT", help="target language (default: the checkpoint's)")
 
 
 def add_position_temperature(parser: ArgumentParser) -> None:
-    """Add the temperature of attention, for a checkpoint of ours."""
+    """Add ``--position-temperature``, for checkpoints of our models."""
     parser.add_argument(
         "--position-temperature", type=float, metavar="X",
         help="softmax temperature of attention; below 1 sharpens attention on long inputs "
@@ -63,7 +61,7 @@ def add_position_temperature(parser: ArgumentParser) -> None:
 
 
 def add_model(parser: ArgumentParser, text: str = "") -> None:
-    """Add the arguments for models and their device; ``text`` ends the help of MODEL."""
+    """Add the arguments for models and their device; ``text`` is appended to the help of MODEL."""
     add = parser.add_argument
     add("models", type=Path, metavar="MODEL", nargs="+",
         help="folder with model.json, exported model, or checkpoint; several checkpoints form an "

@@ -1,6 +1,6 @@
 """``diet-fairseq average``: the mean of several checkpoints' parameters.
 
-The command takes flags of fairseq's script of this name, which fairseq's packages leave out.
+The flags are from fairseq's average_checkpoints.py, which fairseq's packages do not include.
 """
 
 import re
@@ -19,7 +19,7 @@ CHECKPOINT_PATTERNS = {
 
 
 def find_checkpoints(folder: Path, kind: str, count: int) -> list[Path]:
-    """The last ``count`` checkpoints in a folder, newest first."""
+    """The last ``count`` checkpoints in a folder, newest first; `UserError` if there are fewer."""
     if count < 1:
         raise UserError(f"--num-{kind}-checkpoints must be at least 1, but is {count}")
     numbers = {
@@ -36,10 +36,13 @@ def find_checkpoints(folder: Path, kind: str, count: int) -> list[Path]:
 
 
 def average(paths: Sequence[Path]) -> dict[str, Any]:
-    """A checkpoint with the means of all parameters, and everything else from the first file.
+    """A checkpoint with the mean of each parameter, and everything else from the first file.
 
-    Sums are in float32 or wider. Integers are the first file's. The optimizer's state and the
-    averages of ``--store-ema``, which belong to one file, are left out.
+    Sums are in float32 or wider; integer tensors are the first file's. The optimizer's state and
+    the averages of ``--store-ema`` are dropped, because they belong to one file.
+
+    Raises:
+        UserError: the files differ in the names or shapes of parameters
     """
     with silent_interrupts():
         import torch
@@ -71,7 +74,7 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
                     f"in {path}: average checkpoints of one run"
                 )
             total += model[name]
-    means: dict[Any, torch.Tensor] = {}  # by the memory, which tied parameters share
+    means: dict[Any, torch.Tensor] = {}  # memory, which tied parameters share -> mean
     for name, total in sums.items():
         tensor = first[name]
         mean = (total / len(paths)).to(tensor.dtype)

@@ -50,8 +50,8 @@ def add_hf_arguments(parser: ArgumentParser) -> None:
     add_checkpoint(parser)
     parser.add_argument(
         "--original", action="store_true",
-        help="the class of transformers that the model was imported from, which needs no package "
-             "of ours (default: a class of diet_fairseq)",
+        help="use the transformers class that the model was imported from, which does not need "
+             "diet_fairseq (default: a class of diet_fairseq)",
     )  # fmt: skip
     add_position_temperature(parser)
     add_model_files(parser)
@@ -59,6 +59,5 @@ def add_hf_arguments(parser: ArgumentParser) -> None:
 
 def add_import_hf_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, metavar="FOLDER",
-                        help="folder that `diet-fairseq export hf` or save_pretrained wrote"
-                        )  # fmt: skip
+                        help="folder of `diet-fairseq export hf` or save_pretrained")  # fmt: skip
     add_out(parser)

@@ -1,4 +1,4 @@
-"""``diet-fairseq extrapolate``: quality by input length, also of inputs longer than in training."""
+"""``diet-fairseq extrapolate``: quality by input length, also beyond the length in training."""
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path

@@ -14,8 +14,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="one checkpoint, or several to compare; with position schemes or of stock "
              "fairseq")  # fmt: skip
     add("--out", type=Path, metavar="FOLDER", default=Path("look"),
-        help="folder for index.html, its pictures and its tables (default: %(default)s)"
-        )  # fmt: skip
+        help="folder for index.html, pictures and tables (default: %(default)s)")  # fmt: skip
     add("--text", type=Path, metavar="FILE",
         help="text to read, in the source language (default: random words)")  # fmt: skip
     add("--length", type=at_least(4), metavar="N",
@@ -27,7 +26,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> None:
     refuse_existing(args.out)
     with silent_interrupts():
-        # The drawing libraries are optional: a missing one is named before work begins.
+        # Drawing libraries are optional: the command fails early if one is missing.
         from ..look import report
         from ..look.scores import look
         from ..look.windows import read_windows, window_length

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import UserError, silent_interrupts
 
-#: family of architectures -> their suffixes of sizes
+#: family of architectures -> suffixes of the sizes
 SIZES = {
     "transformer": ("", "_tiny", "_iwslt_de_en", "_wmt_en_de", "_wmt_en_de_big"),
     "roberta": ("", "_tiny", "_small", "_base", "_large"),
@@ -61,7 +61,7 @@ def describe(name: str) -> Iterator[str]:
 
 
 def format_default(defaults: dict[str, Any]) -> str:
-    """The default, or the default of each family where they differ."""
+    """The default as text, or the default of each family if families differ."""
     values = set(defaults.values())
     if len(values) > 1:
         return ", ".join(f"{family}: {value}" for family, value in defaults.items())

@@ -21,17 +21,14 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="port; 0 chooses a free port (default: %(default)s)")  # fmt: skip
     add("--host-names", type=_host_name, nargs="+", default=[], metavar="NAME",
         help="further host names and addresses besides localhost and --host; *.NAME allows "
-             "subdomains, * allows any name"
-        )  # fmt: skip
+             "subdomains, * allows any name")  # fmt: skip
     add = parser.add_argument_group("limits").add_argument
     add("--max-characters", type=at_least(1), default=5000,
         help="largest number of characters in a line; longer lines get status 400 (default: "
-             "%(default)s)"
-        )  # fmt: skip
+             "%(default)s)")  # fmt: skip
     add("--max-seconds", type=at_least(0.0), default=60,
         help="time limit of a request in seconds, after which it gets status 504 (default: "
-             "%(default)s)"
-        )  # fmt: skip
+             "%(default)s)")  # fmt: skip
 
 
 def run(args: Namespace) -> None:
@@ -41,12 +38,12 @@ def run(args: Namespace) -> None:
     listening = _listen(args.host, args.port)
     translator = load_translator(args)
     limits = Limits(characters=args.max_characters, seconds=args.max_seconds)
-    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # clients' errors are warnings
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # no warnings of clients' errors
     host, port = listening.getsockname()[:2]
     address = f"[{host}]" if ":" in host else host
     app = application(translator, limits, [args.host, address, *args.host_names])
     server = Server(app, limits.seconds)
-    # until uvicorn listens to signals, and when it raises them again after the last response
+    # before uvicorn handles signals, and when it raises them again after the last response
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: setattr(server, "should_exit", True))
     count = sum(map(len, translator.targets.values()))
@@ -62,14 +59,14 @@ def run(args: Namespace) -> None:
 
 
 def _host_name(text: str) -> str:
-    """A name that Starlette compares hosts with."""
+    """A host name, or a pattern that Starlette supports."""
     if text != "*" and "*" in text.removeprefix("*."):
         raise ArgumentTypeError(f"must be NAME, *.NAME or *, but is {text}")
     return text
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """An open socket; it fails before the model is loaded."""
+    """A listening socket, opened before the model is loaded so that errors come early."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def separate_file(paths: list[Path]) -> tuple[list[Path], Path | None]:
     """Models, and the file to translate: the last path, unless it is a folder or a checkpoint."""
     *models, last = paths
-    # a pipe is not opened, as that would consume its text
+    # a pipe is not opened, because that would consume its text
     is_checkpoint = last.suffix == ".pt" or (last.is_file() and zipfile.is_zipfile(last))
     if not models or last.is_dir() or is_checkpoint:
         return paths, None
@@ -30,10 +30,10 @@ def separate_file(paths: list[Path]) -> tuple[list[Path], Path | None]:
 
 
 def load_translator(args: Namespace) -> "Translator":
-    """The translator of the arguments of `add_model`; it prints whether it is an ensemble."""
+    """The translator for the arguments of `add_model`; prints the models of an ensemble."""
     if len(args.models) > 1:
         print(f"ensemble of {len(args.models)} models:", *args.models, file=sys.stderr)
-    with silent_interrupts():  # libraries are imported, which ones depends on the model
+    with silent_interrupts():  # the model determines which libraries are imported
         from ..translate.model_files import ModelOptions
         from ..translate.translator import Translator
 
@@ -61,8 +61,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--scores", action="store_true", help="write a line of JSON for each line, with scores")
     add("--max-characters", type=at_least(1), default=20_000,
         help="largest number of characters in a line; a longer line stops the command (default: "
-             "%(default)s)"
-        )  # fmt: skip
+             "%(default)s)")  # fmt: skip
 
 
 def run(args: Namespace) -> None:
@@ -95,11 +94,11 @@ def run(args: Namespace) -> None:
 
 @contextmanager
 def show_progress() -> Iterator[Callable[[int], Any]]:
-    """Show the number of translated lines in a terminal; the value adds to it."""
+    """Show the number of translated lines in a terminal; yields a function that adds lines."""
     if not sys.stderr.isatty():
         yield lambda lines: None
         return
-    from tqdm import tqdm  # a tenth of the command's start
+    from tqdm import tqdm  # a tenth of the command's start-up time
 
     with tqdm(desc="translating", unit=" lines") as bar:
         yield bar.update

@@ -33,12 +33,14 @@ class ElectraLoss(FairseqCriterion):
     L_MLM is the generator's mean cross entropy over masked tokens, L_Disc the mean binary cross
     entropy over all tokens except padding, with label 1 where the sampled token differs from the
     original. fairseq sums losses and sample sizes of all processes and accumulated batches and
-    divides once: so a batch's mean over tokens is multiplied by its number of masked tokens, as in
-    `masked_lm_nsp`.
+    divides once, so this criterion multiplies a batch's mean over tokens by its number of masked
+    tokens, as `masked_lm_nsp` does.
 
     Logged: ``generator_loss`` and ``discriminator_loss``, to base 2 as in fairseq, their weighted
-    sum ``loss``; ``generator_accuracy``, ``discriminator_accuracy``, and of replaced tokens
-    ``precision`` and ``recall``.
+    sum ``loss``; ``generator_accuracy``, ``discriminator_accuracy``; ``precision`` and ``recall``
+    of replaced tokens.
+
+    Raises `UserError` unless the model has a generator.
     """
 
     def __init__(self, cfg: ElectraConfig, task: Any) -> None:

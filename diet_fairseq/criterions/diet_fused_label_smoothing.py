@@ -1,4 +1,4 @@
-"""Criterion ``fused_label_smoothed_cross_entropy``: fairseq's, without the (tokens, V) logits."""
+"""Criterion ``fused_label_smoothed_cross_entropy``, which stores no (tokens, V) logits."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ..models.introspection import has_methods_of, has_standard_output
 
-#: the number of tokens whose logits are computed at a time: they fit into a CPU's cache
+#: number of tokens whose logits are computed at a time, so that they fit into a CPU's cache
 ROWS = 128
 
 
@@ -22,7 +22,7 @@ class LinearCrossEntropy(torch.autograd.Function):
     """The output projection and cross entropy with label smoothing, with gradients.
 
     As in fairseq, the target has probability 1 - smoothing and each of the other V - 1 words
-    smoothing / (V - 1). With y that distribution and p = softmax(x W^T), the gradient of the logits
+    smoothing / (V - 1). With this distribution y and p = softmax(x W^T), the gradient of the logits
     is p - y, and the gradients of x and W need one more product each. Everything is computed while
     a few rows of logits are in the cache, so no (N, V) tensor exists.
 
@@ -76,10 +76,10 @@ class LinearCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        # once_differentiable doesn't raise if grad_loss, and with it the gradients, are constants
+        # once_differentiable doesn't raise if grad_loss and therefore the gradients are constants
         assert not torch.is_grad_enabled(), "the fused criterion has no second derivative"
         grad_x, grad_weight = ctx.saved_tensors
-        # autograd casts the second to W's type
+        # autograd casts the gradient of W to W's type
         return grad_x * grad_loss, grad_weight * grad_loss, None, None
 
 
@@ -87,7 +87,7 @@ class LinearCrossEntropy(torch.autograd.Function):
     "fused_label_smoothed_cross_entropy", dataclass=LabelSmoothedCrossEntropyCriterionConfig
 )
 class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
-    """``label_smoothed_cross_entropy``, faster on a CPU for any transformer, stock ones included.
+    """``label_smoothed_cross_entropy``, faster on a CPU, for our and stock transformers.
 
     Only real tokens are projected. fairseq's own criterion is used on a GPU, in fp16, for a loss
     per token, with an adaptive softmax, with accuracies or an ignored prefix, with
@@ -104,7 +104,7 @@ class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
         if weight is None:
             return super().forward(model, sample, reduce)
         features, _ = model(**sample["net_input"], features_only=True)  # (B, T, d)
-        if not torch.is_grad_enabled():  # which a function of autograd can't tell
+        if not torch.is_grad_enabled():  # an autograd.Function can't see this
             weight = weight.detach()
         is_real = target.ne(self.padding_idx)
         loss, nll_loss = LinearCrossEntropy.apply(
@@ -122,15 +122,15 @@ class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
 
 
 def output_weight(model: Any) -> Tensor | None:
-    """(V, d), if a model's logits are its features times this matrix and nothing else, else None.
+    """The matrix (V, d) if a model's logits are only features times this matrix, otherwise None.
 
     A model may be wrapped, for example for distributed training.
     """
     while hasattr(model, "module"):
         if getattr(model, "find_unused_parameters", False):
-            return None  # data parallel looks for them among the features' parameters
+            return None  # DDP would consider the projection unused
         model = model.module
-    # FSDP2 takes the projection apart again at the end of the forward pass
+    # FSDP2 shards the projection again at the end of the forward pass
     if hasattr(model, "reshard") or not has_standard_output(model):
         return None
     projection = model.decoder.output_projection

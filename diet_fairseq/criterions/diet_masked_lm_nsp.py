@@ -34,8 +34,8 @@ class MaskedLmNspLoss(MaskedLmLoss):
     As in BERT, the loss of a batch is the mean over masked tokens plus the mean over pairs. fairseq
     sums the losses and masked tokens of all processes and accumulated batches and divides once, so
     a batch's mean over pairs is multiplied by its number of masked tokens. In the result every
-    masked token has the same weight, and the pairs of a batch are weighted by its share of the
-    masked tokens; these weights add up to one on any number of processes.
+    masked token has the same weight, and the pairs of a batch are weighted by the batch's share of
+    the masked tokens; these weights add up to one on any number of processes.
 
     Logged: ``mlm_loss`` and ``nsp_loss`` and their sum ``loss``, all to base 2 as in fairseq,
     ``ppl`` of the masked tokens, ``nsp_accuracy`` from 0 to 1.

@@ -438,8 +438,8 @@ def read_dictionary(path: str) -> dict[str, int]:
     """The symbols of a fairseq dictionary and their ids.
 
     An entry with ``#fairseq:overwrite`` may repeat a symbol. The symbol then has the last of its
-    ids, or the first if it is one of `SPECIAL`. The other id gets another name, so that no id is
-    without a name.
+    ids, or the first if it is one of `SPECIAL`. The other id gets a new name, so that every id
+    has a name.
     """
     with open_text(path, advice="give the dict.txt that fairseq-preprocess wrote") as file:
         entries = [line.rstrip().removesuffix(" #fairseq:overwrite") for line in file]

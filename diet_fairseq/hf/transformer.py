@@ -49,7 +49,7 @@ class DietDecoder(DietStack, Decoder):
         """Decode tokens or their embeddings.
 
         Args:
-            input_ids: (B, T), the tokens after those in the cache
+            input_ids: (B, T), the tokens after the cached tokens
             attention_mask: (B, past + T), 0 at padding (default: only new tokens can be padding)
             encoder_hidden_states: (B, S, d), the output of the encoder
             encoder_attention_mask: (B, S), 0 at padding (default: no padding)

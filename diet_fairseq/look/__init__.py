@@ -1,1 +1,1 @@
-"""What a trained model has learned about positions: numbers, pictures and a page of them."""
+"""Reports on the positions that a trained model has learned: numbers, pictures, an HTML page."""

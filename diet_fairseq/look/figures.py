@@ -23,17 +23,17 @@ SETTINGS: dict[Any, Any] = dict.fromkeys(INK_SETTINGS, INK) | {
 }  # fmt: skip
 #: offsets to either side in line plots
 MAX_OFFSET = 24
-#: inches: the panel of a head, and the widest picture
+#: inches: width of the panel of one head, and of the widest picture
 PANEL_SIZE, MAX_WIDTH = 1.1, 13.0
 
 
 def figure_style() -> AbstractContextManager[None]:
-    """matplotlib's settings for all figures."""
+    """A context with the matplotlib settings of all figures."""
     return matplotlib.rc_context(SETTINGS)
 
 
 def render_png(figure: Figure) -> bytes:
-    """A PNG with a palette of 256 colours, which is a sixth of the size of true colours."""
+    """A PNG with a palette of 256 colours, which has a sixth of the size of a true-colour PNG."""
     true_colours, file = BytesIO(), BytesIO()
     figure.savefig(true_colours, format="png", dpi=110, bbox_inches="tight", transparent=True)
     # FASTOCTREE keeps transparency
@@ -42,7 +42,7 @@ def render_png(figure: Figure) -> bytes:
 
 
 def create_panels(width: float, height: float, columns: int = 1) -> tuple[Figure, list[Any]]:
-    """A figure with panels in a row."""
+    """A figure of this size in inches with ``columns`` panels side by side."""
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, list(figure.subplots(1, columns, squeeze=False)[0])
 
@@ -53,7 +53,7 @@ def centre_scores(score: PositionScore) -> Tensor:
 
 
 def colour_limit(models: Sequence[ModelScores]) -> float:
-    """The score at the end of the colour scale, which all models have in common."""
+    """The largest score on the colour scale, which all models share, in nats."""
     scores = [score for model in models for score in (*model.positions, *model.segments)]
     if not scores:
         return 1.0
@@ -68,7 +68,7 @@ def layer_name(score: PositionScore) -> str:
 def draw_heat_maps(scores: Sequence[PositionScore], limit: float) -> Figure:
     """Heat maps of the heads at one place: a row per layer, queries downward, keys rightward.
 
-    They are one image, because a hundred panels take a minute.
+    All maps are drawn as one image, because drawing a hundred panels takes a minute.
     """
     heads = max(len(score.matrix) for score in scores)
     _, queries, keys = scores[0].matrix.shape
@@ -106,7 +106,7 @@ def draw_offset_curves(scores: Sequence[PositionScore]) -> Figure:
         middle = slice(tokens - 1 - near, tokens - 1 + offsets.stop)
         lines = measures.mean_by_offset(score.matrix)[:, middle]
         if panel is not axes[0]:
-            panel.sharey(axes[0])  # before its curves, which then widen the limits of all panels
+            panel.sharey(axes[0])  # before plotting, so that curves widen the limits of all panels
             panel.tick_params(labelleft=False)
         for head, line in enumerate(lines, 1):
             panel.plot(offsets, line, linewidth=1.2, label=f"head {head}")

@@ -1,4 +1,4 @@
-"""Quality by input length, also of inputs longer than in training: table and picture."""
+"""Quality by input length, including inputs longer than in training: table and picture."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ class Curve:
 
     Attributes:
         scheme: position schemes of its stacks
-        limit: the number of tokens that the model can read
-        points: scores by length in tokens, such as "128" or "11-20"; empty beyond the limit
+        limit: the largest number of tokens that the model can read
+        points: length in tokens, such as "128" or "11-20" -> scores; {} beyond ``limit``
         trained_at: the longest input in training, in tokens; None if unknown
     """
 
@@ -45,7 +45,7 @@ def render_markdown(curves: Sequence[Curve]) -> str:
 
 
 def _format_scores(scores: Mapping[str, Any]) -> str:
-    """The loss with the accuracy, or BLEU and chrF."""
+    """Loss and accuracy, or BLEU and chrF, as text."""
     if not scores:
         return "stops"
     if "loss" in scores:
@@ -57,7 +57,7 @@ def draw_curves(curves: Sequence[Curve], metrics: Mapping[str, str]) -> figures.
     """A line for each checkpoint, and a vertical line at its length in training.
 
     Args:
-        metrics: the label of the vertical axis by score, a panel for each
+        metrics: name of a score -> label of its vertical axis; each score has a panel
     """
     figure, axes = figures.create_panels(10, 3.6, len(metrics))
     for panel, (metric, label) in zip(axes, metrics.items(), strict=True):
@@ -73,7 +73,7 @@ def draw_curves(curves: Sequence[Curve], metrics: Mapping[str, str]) -> figures.
             if curve.trained_at is not None:
                 panel.axvline(curve.trained_at, color=colour, linewidth=0.8, linestyle="--")
         panel.set_ylabel(label)
-        panel.set_xlabel("tokens of the input (dashed: longest in training)")
+        panel.set_xlabel("input length in tokens (dashed: longest in training)")
         panel.set_xscale("log", base=2)
         panel.xaxis.set_major_formatter("{x:.0f}")
     lines, labels = axes[0].get_legend_handles_labels()
@@ -82,7 +82,7 @@ def draw_curves(curves: Sequence[Curve], metrics: Mapping[str, str]) -> figures.
 
 
 def write_curves(curves: Sequence[Curve], metrics: Mapping[str, str], folder: Path) -> None:
-    """Write the table, a row for each length of each checkpoint, and the picture."""
+    """Write the table, with a row for each checkpoint and length, and the picture."""
     rows: list[tables.Row] = []
     for curve in curves:
         row = {"checkpoint": curve.name, "positions": curve.scheme, "trained at": curve.trained_at}

@@ -1,7 +1,7 @@
 """Masked language modelling by input length: loss and accuracy in windows of several lengths.
 
-The text is one stream of subwords, whose masked tokens are drawn once. So all lengths, and all
-checkpoints with the same subwords, predict the same words.
+The text is one stream of subwords, and its masked tokens are sampled once. So the same words are
+predicted at all lengths and by all checkpoints with the same subwords.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from .lengths import Curve
 from .windows import read_ids
 
 METRICS = {"loss": "loss of masked tokens, nats", "accuracy": "accuracy of masked tokens"}
-#: tokens of a batch, unless one window is longer
+#: number of tokens in a batch, unless one window is longer
 BATCH_TOKENS = 4096
 
 
@@ -31,6 +31,9 @@ def measure_masked_words(
     Args:
         lengths: numbers of tokens in a window, ascending
         tokens: number of subwords of the text to read
+
+    Raises:
+        UserError: the model does not predict masked words, or the text is shorter than a window
     """
     words = model.task.source_dictionary
     mask = words.index("<mask>")
@@ -56,7 +59,7 @@ def measure_masked_words(
 
 
 def draw_mask(stream: Tensor, eos: int) -> Tensor:
-    """(n,) bool: 15% of the tokens, never line ends, always the same of one stream."""
+    """(n,) bool: 15% of the tokens, without line ends; always the same tokens of a stream."""
     draws = torch.rand(len(stream), generator=torch.Generator().manual_seed(1))
     return (draws < 0.15) & stream.ne(eos)
 

@@ -1,8 +1,8 @@
 """Measures of score matrices: distance, entropy, rank and explained variance.
 
-Notation: ... any leading dimensions, Tq queries, Tk keys, T where the two are the same tokens. A
-score is an argument of the softmax, in nats. The softmax ignores a number that is added to a whole
-row, and every measure here except the rank ignores it, too.
+Notation: ... any leading dimensions, Tq queries, Tk keys, or T tokens that are queries and keys. A
+score is an argument of the softmax, in nats. A constant that is added to a whole row changes
+neither the softmax nor the measures here, except the ranks.
 """
 
 from functools import cache
@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 def hide_future(scores: Tensor, causal: bool) -> Tensor:
-    """Scores (..., T, T), if causal with -inf where the key comes after the query."""
+    """Scores (..., T, T); if ``causal``, they are -inf where the key comes after the query."""
     if not causal:
         return scores
     future = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
@@ -62,7 +62,7 @@ def first_token_weight(weights: Tensor) -> Tensor:
 def offset_share(scores: Tensor, causal: bool = False) -> Tensor:
     """Share of the variance within rows that the offset explains: scores (..., T, T) -> (...).
 
-    It is the best fit of one number for each offset: 1 for a Toeplitz matrix.
+    The fit has one number for each offset, by least squares; the share is 1 for a Toeplitz matrix.
     """
     centred = centre_rows(scores.double(), causal).nan_to_num(0.0)
     tokens = scores.size(-1)
@@ -79,8 +79,8 @@ def offset_share(scores: Tensor, causal: bool = False) -> Tensor:
 def _offset_pseudo_inverse(tokens: int, causal: bool) -> Tensor:
     """(X^T X)^+ of the least squares in `offset_share`, (2 T - 1, 2 T - 1).
 
-    X has a row for each visible pair of query and key, and a column for each offset: 1 where the
-    pair has it, less the mean over the keys of the query.
+    X has a row for each visible pair of query and key, and a column for each offset. An entry is 1
+    if the pair has this offset, otherwise 0, minus the mean of the column over the query's keys.
     """
     offset = offsets(tokens, tokens)
     visible = (offset <= 0 if causal else torch.ones_like(offset)).double()
@@ -91,11 +91,11 @@ def _offset_pseudo_inverse(tokens: int, causal: bool) -> Tensor:
 
 
 def name_head(weights: Tensor, causal: bool = False) -> str:
-    """The name of a head with the weights (T, T): of the first token, an offset, local or global.
+    """The name of a head with the weights (T, T): "first token", an offset, "local" or "global".
 
-    A head is named after the first token if that has at least 30% of the weight, and after an
-    offset if that has at least 20%; either must also have twice its share of equal weights. A head
-    is local if its mean distance is below 60% of the mean distance of equal weights.
+    A head is named after the first token if this token has at least 30% of the weight, or after an
+    offset that has at least 20%, and in both cases at least twice its weight in uniform attention.
+    A head is local if its mean distance is below 60% of the distance in uniform attention.
     """
     equal = attention_weights(torch.zeros_like(weights), causal)
     if first_token_weight(weights) >= max(0.3, 2 * float(first_token_weight(equal))):
@@ -125,7 +125,7 @@ def rank(singular: Tensor, tolerance: float = 1e-5) -> Tensor:
 def effective_rank(singular: Tensor) -> Tensor:
     """exp of the entropy of singular values' shares, Roy & Vetterli (2007): (..., r) -> (...).
 
-    It is r where r values are equal and the others 0, and 0 for a matrix of zeros.
+    It is r if r values are equal and all others 0; it is 0 for a matrix of zeros.
     """
     singular = singular.double()
     total = singular.sum(-1, keepdim=True)
@@ -134,11 +134,11 @@ def effective_rank(singular: Tensor) -> Tensor:
 
 
 def head_measures(weights: Tensor, singular: Tensor, has_offsets: bool) -> dict[str, Tensor]:
-    """Measures of heads by the names of their columns in tables, (...) each.
+    """Measures of heads: name of the column in tables -> (...).
 
     Args:
         weights: (..., Tq, Tk)
-        singular: (..., r), singular values of their scores
+        singular: (..., r), singular values of the heads' scores
         has_offsets: whether queries and keys are the same tokens
     """
     distance = {"distance": mean_distance(weights)} if has_offsets else {}

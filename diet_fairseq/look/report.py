@@ -1,4 +1,4 @@
-"""The report on models side by side: a self-contained HTML page, its pictures and its tables."""
+"""Report on models side by side: a self-contained HTML page, pictures (PNG) and tables (CSV)."""
 
 from base64 import b64encode
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ class Item:
 
     Attributes:
         picture: a PNG as a data: address
-        rows: the rows of a table, by column
+        rows: a table's rows: column -> value
     """
 
     caption: str
@@ -44,7 +44,7 @@ class Item:
 
 
 def write_report(analyses: Sequence[Analysis], folder: Path) -> None:
-    """Write all files."""
+    """Write the page, the pictures and the tables."""
     limit = figures.colour_limit([analysis.scores for analysis in analyses])
     columns = []
     for number, analysis in enumerate(analyses, 1):
@@ -63,7 +63,7 @@ def write_report(analyses: Sequence[Analysis], folder: Path) -> None:
 
 
 def model_facts(model: LoadedModel) -> dict[str, str]:
-    """The model's description at the top of the page."""
+    """The facts about a model at the top of the page."""
     parameters = sum(parameter.numel() for parameter in model.model.parameters())
     return {
         "architecture": getattr(model.config.model, "arch", None) or "not named",

@@ -1,7 +1,7 @@
 """Attention scores of every layer and head of a model.
 
 Hooks record the inputs of each attention, and the reference backend computes the scores. Stock
-fairseq's attention is the same without positions.
+fairseq's attention is treated as attention without position schemes.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from . import measures
 
 #: kinds of terms that depend on the words
 WORD_KINDS = frozenset({"query_rows", "key_rows", "content_score"})
-#: of stock fairseq's attention, which has no schemes
+#: the context of stock fairseq's attention, which has no schemes
 STOCK_CONTEXT = Context(cast(Layout, None))
 
 # Notation: B windows of T tokens, H heads, S keys (T, or k compressed ones), d = H d_h.
@@ -39,10 +39,10 @@ class PositionScore:
     Attributes:
         place: "encoder", "decoder", "cross-attention", "encoder's input" or "decoder's input"
         layer: counted from 1; 0: all layers share the score
-        matrix: (H, T, S); H is 1 if heads share the score. Shaw's score depends on the query: its
-            mean over the text
-        rank: a bound of the rank of ``matrix``, if there is one
-        compressed: keys are mixtures of tokens
+        matrix: (H, T, S); H is 1 if heads share the score. A score that depends on words, such as
+            Shaw's, is averaged over the text
+        rank: an upper bound of the rank of ``matrix``; None: unknown
+        compressed: whether keys are mixtures of tokens
     """
 
     place: str
@@ -69,13 +69,13 @@ class PositionScore:
 
 @dataclass(frozen=True)
 class LogitStatistics:
-    """Statistics of one attention's logits, of words and positions together, on a text.
+    """Statistics of the logits of one attention, from words and positions together, on a text.
 
     Attributes:
         place, layer: as in `PositionScore`; the layer is never 0
-        singular: (H, min(T, S)), singular values, their means over windows
-        columns: `measures.head_measures`, (H,) each, their means over windows
-        bound: the rank that theorem 1 allows; None: all ranks
+        singular: (H, min(T, S)), singular values, averaged over windows
+        columns: `measures.head_measures`, (H,) each, averaged over windows
+        bound: the largest rank by DIET's theorem 1; None: it does not apply
     """
 
     place: str
@@ -102,7 +102,7 @@ class ModelScores:
 
 @torch.no_grad()
 def look(model: LoadedModel, tokens: Tensor) -> ModelScores:
-    """The scores of every attention that reads windows (B, T) of tokens, without padding."""
+    """The scores of every attention on windows (B, T) of tokens without padding."""
     scores = ModelScores()
     for place, stack in model.stacks.items():
         if getattr(stack, "embed_positions", None) is not None:
@@ -120,7 +120,7 @@ def look(model: LoadedModel, tokens: Tensor) -> ModelScores:
         for place, layer, module in attentions(model)
     ]
     try:
-        with torch.enable_grad():  # without gradients stock fairseq's layers call no attention
+        with torch.enable_grad():  # without gradients stock fairseq's layers bypass their attention
             encoded = encode(model, tokens)
             if target is not None:
                 model.stacks["decoder"](target, encoder_out=encoded)
@@ -168,7 +168,7 @@ def add_attention(
         query, context, source = args[:3]
         key = query if source is None else source
         layer_schemes = module.layer_schemes()
-    else:  # stock fairseq's, which gets a mask
+    else:  # stock fairseq's attention has a mask instead of a context
         query, key, context = inputs["query"], inputs["key"], STOCK_CONTEXT
     schemes, layout = layer_schemes or context.shared, context.layout
     scale = query_scale(schemes, module.head_dim)
@@ -189,7 +189,7 @@ def add_attention(
     term, rank = position_term(attention_call(module, positions, layout, q, k, context.temperature))
     whole = attention_call(module, schemes, layout, q, k, context.temperature)
     logits = attention_scores(whole, masked=False)  # (B, H, T, S)
-    bound = None  # of the logits' rank by DIET's theorem 1
+    bound = None  # the largest rank of the logits by DIET's theorem 1
     reads_words = any(scheme.kinds & WORD_KINDS for scheme in schemes)
     if not reads_words and (term is None or rank is not None):
         # a transformation mixes words and positions, and adds no rank
@@ -228,7 +228,7 @@ def input_score(module: Any, rows: Tensor, keys: Tensor, scale: float) -> Tensor
 def attention_call(
     module: Any, schemes: Schemes, layout: Any, q: Tensor, k: Tensor, temperature: float = 1.0
 ) -> AttentionCall:
-    """The call of queries (B, H, T, d_h), scaled, and keys (B, H, S, d_h), not transformed yet."""
+    """The call for scaled, untransformed queries (B, H, T, d_h) and keys (B, H, S, d_h)."""
     if not schemes:
         return AttentionCall(q, k, k, (), (), layout, 0.0, temperature)
     turned, k = transform_queries_and_keys(schemes, q, k, layout)
@@ -238,9 +238,9 @@ def attention_call(
 
 
 def position_term(call: AttentionCall) -> tuple[Tensor | None, int | None]:
-    """The mean over windows of the score that positions add, (H|1, T, S), and a bound of its rank.
+    """The position score, averaged over windows, (H|1, T, S), and an upper bound of its rank.
 
-    Vectors that a scheme adds to queries and keys count, without their products with words.
+    Vectors that a scheme adds to queries and keys count only by their product with each other.
     """
     terms = list(call.scores)
     zeros = torch.zeros_like(call.q), torch.zeros_like(call.k)

@@ -1,4 +1,4 @@
-"""A model's scores as rows of numbers, for the page's tables and the CSV files beside it."""
+"""A model's scores as table rows, for the HTML page and the CSV files."""
 
 import csv
 from collections.abc import Iterator
@@ -12,12 +12,12 @@ Row = dict[str, Any]
 
 
 def place_columns(item: PositionScore | LogitStatistics, **cells: Any) -> Row:
-    """The cells of a row that say which attention it is about, and further cells."""
+    """A row with the place and the layer of an attention, and further cells."""
     return {"place": item.place, "layer": item.layer or "all", **cells}
 
 
 def head_rows(scores: ModelScores) -> list[Row]:
-    """A row for every head that adds a position score, sorted by name, then by distance."""
+    """A row for every head with a position score, sorted by place, name and mean distance."""
     rows: list[Row] = []
     for score in scores.positions:
         weights = measures.attention_weights(score.matrix, score.causal)  # (H, T, S)
@@ -65,7 +65,7 @@ def matrix_rows(scores: ModelScores) -> Iterator[Row]:
 
 
 def write_csv(path: Path, rows: list[Row]) -> None:
-    """Write rows with the union of their columns; floats have five digits."""
+    """Write rows with the union of their columns; floats have five significant digits."""
     columns = list(dict.fromkeys(column for row in rows for column in row))
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, columns, lineterminator="\n")

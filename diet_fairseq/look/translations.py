@@ -1,4 +1,4 @@
-"""Translation by source length: BLEU and chrF of sentences in bins of several lengths."""
+"""Translation quality by source length: BLEU and chrF in bins of source lengths."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -26,7 +26,7 @@ def length_bins(lengths: Sequence[int], ends: Sequence[int]) -> dict[str, list[i
 
     Args:
         lengths: length of each source
-        ends: largest lengths of the bins, ascending; one further bin has all longer sources
+        ends: largest length of each bin, ascending; a further bin has all longer sources
     """
     members = {}
     for low, high in pairwise([0, *ends, max([*lengths, ends[-1]])]):
@@ -40,7 +40,7 @@ def measure_translations(
     model: LoadedModel, options: ModelOptions, lines: Sequence[tuple[str, str]],
     bins: dict[str, list[int]], beam: int | None,
 ) -> Curve:  # fmt: skip
-    """The quality of a checkpoint at all lengths; all checkpoints have the same `length_bins`."""
+    """The quality of a checkpoint in each of the `length_bins`, which all checkpoints share."""
     translator = Translator(model.path, **vars(options))
     limit = min(model.max_positions, *model.task.max_positions())
     translator.max_source_length = limit - 1  # without </s>; model.json's limit may be lower

@@ -14,17 +14,21 @@ WINDOWS = 8
 
 
 def window_length(models: list[LoadedModel], length: int | None) -> int:
-    """The number of tokens in a window: ``length``, unless a model can read only fewer.
+    """The number of tokens in a window: ``length``, or fewer if a model's limit is lower.
 
     Args:
-        length: None: 128 for encoders, 64 in translation
+        length: the requested number; None: 128 for encoders, 64 for translation models
     """
     default = 128 if models[0].is_encoder else 64
     return min(length or default, *(model.max_positions for model in models))
 
 
 def read_windows(model: LoadedModel, length: int, text: Path | None = None) -> Tensor:
-    """(B, T) int64: `WINDOWS` windows of a text or of random words, without padding."""
+    """(B, T) int64: `WINDOWS` windows of a text or of random words, without padding.
+
+    Raises:
+        UserError: the text is shorter than a window, or `read_ids` refuses it
+    """
     words = model.task.source_dictionary
     tokens = length - (2 if model.is_encoder else 1)
     if text is None:
@@ -51,7 +55,7 @@ def read_ids(model: LoadedModel, text: Path, max_ids: int, line_ends: bool = Fal
         line_ends: whether </s> follows each line
 
     Raises:
-        UserError: the text can't be read, or a third of its subwords is unknown
+        UserError: the text can't be read, or more than a third of its subwords are unknown
     """
     words, (tokenizer, _) = model.task.source_dictionary, model.description.tokenizers
     ids: list[int] = []

@@ -20,7 +20,7 @@ from .adapters import PositionalEncoder, layer_norm_eps
 from .architectures import ArchitectureFunction, register_architectures
 from .diet_roberta import DietRobertaModel, FactoredHead, PositionalRobertaEncoder, size
 
-# Notation: B sentences of T tokens, M of which are the generator's targets; V words; width d of the
+# Notation: B sentences of T tokens; M tokens are the generator's targets; V words; width d of the
 # discriminator, d_g of the generator, e of the embeddings.
 
 

@@ -16,12 +16,7 @@ from ..config import PositionConfig
 from ..errors import UserError
 from . import growing
 from .adapters import SWISH, PositionalDecoder, PositionalEncoder
-from .architectures import (
-    check_no_segments,
-    register_architectures,
-    set_defaults,
-    validate_options,
-)
+from .architectures import check_no_segments, register_architectures, set_defaults, validate_options
 from .warm_start import WarmStart
 
 #: options of fairseq's transformer that would bypass our attention

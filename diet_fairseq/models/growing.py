@@ -64,7 +64,7 @@ def grow(model: Any, checkpoint: Mapping[str, Tensor], ends_in_mask: bool) -> di
                 "this model's dictionary: use the checkpoint's dictionary, with new tokens at its "
                 "end"
             )
-        # rows that stay in front, and those that move to the end
+        # number of rows that stay in front; the others move to the end
         front = old - (ends_in_mask and dictionary.index(MASK) == new - 1)
         if token:
             index = dictionary.index(token)

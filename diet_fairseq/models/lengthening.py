@@ -23,14 +23,14 @@ logger = logging.getLogger(__name__)
 
 
 def lengthen(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The checkpoint's parameters, with its tables as long as the model's.
+    """The checkpoint's parameters, with tables lengthened to the model's lengths.
 
     A position table that is as long as the model's or longer is not changed; an offset table with
     a larger reach loses its outer rows.
     """
     model_state, parameters = model.state_dict(), dict(checkpoint)
     lengths: dict[str, None] = {}  # in their order, each once
-    reaches: dict[str, None] = {}  # likewise
+    reaches: dict[str, None] = {}  # in their order, each once
     for name, module, axes in listed_parameters(model, "position_axes"):
         table, first = parameters.get(name), getattr(module, "first_row", 0)
         if table is None or table.dim() != model_state[name].dim():

@@ -64,7 +64,7 @@ class WarmStart:
         if start is not None:
             state_dict = keep_shared_model(state_dict)
             self.upgrade_state_dict(state_dict)
-            if start.description is not None:  # otherwise names and shapes alone tell
+            if start.description is not None:  # otherwise only names and shapes are compared
                 new = describe(PositionConfig.from_args(self.args))
                 state_dict = drop_incomparable(state_dict, start.description, new)
             is_encoder = not hasattr(self, "decoder")
@@ -75,7 +75,7 @@ class WarmStart:
 
 
 @contextmanager
-def loading(model: Any, starts: bool = True) -> Iterator[None]:
+def checkpoint_loading(model: Any, starts: bool = True) -> Iterator[None]:
     """Mark ``model`` as loading a checkpoint, for a warm start or to resume.
 
     A resumed run must find all of its parameters, although its options still name the checkpoint of
@@ -141,15 +141,15 @@ def drop_incomparable(
 def adapt(
     model: nn.Module, checkpoint: Mapping[str, Tensor], description: Description | None = None
 ) -> dict[str, Tensor]:
-    """The checkpoint's parameters as this model's.
+    """The checkpoint's parameters, converted to parameters of ``model``.
 
     Missing parameters of positions and segments start at zero (`PositionScheme.zero`). Queries, of
     words and of TUPE's positions, are rescaled where another number of terms shares their scale
     (`PositionScheme.score_terms`): the new model computes the old model's function, except
     for positions that are dropped.
 
-    If nothing differs, a shape differs, or anything beyond positions, segments and what reads them,
-    the checkpoint is returned as it is, and PyTorch's strict load decides.
+    The checkpoint is returned unchanged if nothing differs, if a shape differs, or if parts other
+    than positions, segments and their readers differ; PyTorch's strict load then decides.
     """
     model_state = model.state_dict()
     # the number of terms is the model's own

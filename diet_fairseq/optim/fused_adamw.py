@@ -65,7 +65,7 @@ class AdamW(torch.optim.AdamW):
             [_like_parameter(parameter.grad, parameter) for parameter in parameters],
             [state["exp_avg"] for state in states],
             [state["exp_avg_sq"] for state in states],
-            [],  # of AMSGrad
+            [],  # the state of AMSGrad
             [state["step"] for state in states],
             fused=True,
             amsgrad=False,
@@ -85,7 +85,7 @@ class AdamW(torch.optim.AdamW):
         return state
 
     def _count_updates(self, parameter: Tensor) -> int:
-        """PyTorch's own count may be on the GPU, where reading it would make the CPU wait."""
+        """Updates of a parameter, counted on the CPU: reading PyTorch's count waits for the GPU."""
         if parameter not in self._updates:
             state = self.state.get(parameter)
             return int(state["step"]) if state else 0

@@ -39,14 +39,13 @@ class LambTorch(FairseqOptimizer):
     """LAMB (You et al. 2020) from the package pytorch-optimizer, as in ALBERT.
 
     With Adam's r = m / (sqrt(v) + eps), and u = r + weight_decay x, a tensor x becomes
-    x - lr |x| / (|u| + eps) u, or x - lr u where x or u is 0. Paper and ALBERT's released code
-    divide by |u| alone; the package adds ``--lamb-eps`` there, too, which matters only where |u| is
-    hardly larger. Where the paper is ambiguous this follows ALBERT's code: no bias correction, no
-    bounds on |x|, and neither weight decay nor the ratio for biases and LayerNorm, which here are
-    all tensors of one dimension.
+    x - lr |x| / (|u| + eps) u, or x - lr u if x or u is 0. The paper and ALBERT's released code
+    divide by |u|; the package adds ``--lamb-eps``, which matters only if |u| is as small. The
+    paper is ambiguous, and this optimizer follows ALBERT's code: no bias correction, no bounds on
+    |x|, and neither weight decay nor the ratio for tensors of one dimension (biases, LayerNorm).
 
     ``--fp16`` also needs ``--fp16-no-flatten-grads``, because each tensor has its own ratio;
-    ``--bf16`` works as it is.
+    ``--bf16`` needs no further option.
     """
 
     def __init__(self, cfg: Any, params: Iterable[Tensor]) -> None:
@@ -67,7 +66,7 @@ class LambTorch(FairseqOptimizer):
             [group for group in groups if group["params"]],
             weight_decouple=False,  # weight decay is part of u
             adam_debias=True,  # otherwise the package divides lr by 1 - beta_1^t
-            # sharded tensors have no norms of many tensors at once
+            # PyTorch's foreach norms do not support sharded tensors
             foreach=False if any(map(is_sharded, params)) else None,
             **self.optimizer_config,
         )

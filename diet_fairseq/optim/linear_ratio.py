@@ -35,7 +35,7 @@ class LinearRatio(FairseqLRScheduler):
     It is fairseq's polynomial_decay, where ``--total-num-update`` is the number of updates after
     which training ends, by ``--max-update`` or ``--max-epoch``, and ``--warmup-updates`` is that
     number times ``--warmup-ratio``, rounded down as in fairseq's recipes for GLUE. A resumed run
-    computes the number from its own options and data, so more epochs give another schedule.
+    computes the number from its own options and data, so a larger ``--max-epoch`` changes it.
 
     With ``--max-epoch``, updates that fp16 skips are counted, so that the final rate is slightly
     above ``--end-learning-rate``.
@@ -65,7 +65,7 @@ class LinearRatio(FairseqLRScheduler):
 
     def _updates_in(self, epoch: int, batches: int) -> int:
         every = self.cfg.update_freq[min(epoch, len(self.cfg.update_freq)) - 1]
-        # fairseq leaves out the last batch, and then an update of fewer than `every` batches.
+        # fairseq drops the last batch, and then an update of fewer than `every` batches
         return (batches - 1) // every if self.cfg.skip_remainder_batch else -(-batches // every)
 
     def step_update(self, num_updates: int) -> float:

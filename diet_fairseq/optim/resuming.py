@@ -1,7 +1,7 @@
 """Comparison of an optimizer's state in a checkpoint with the parameters, before it is loaded.
 
-PyTorch loads moments unchecked, and its fused kernel relies on their having the parameter's shape
-and memory layout: with others it reads and writes beyond the end.
+PyTorch loads moments unchecked, and its fused kernel relies on the parameter's shape and memory
+layout: with another shape or layout it reads and writes out of bounds.
 """
 
 from typing import Any
@@ -22,11 +22,15 @@ def loadable_state(
 ) -> Table:
     """The part of a checkpoint's state that is safe for ``optimizer.load_state_dict``.
 
-    ``counts`` says where the optimizer called ``name`` counts its updates, in the ``state`` of
-    every parameter or in its ``param_groups``; the keys ``needed`` there identify its state. As in
-    fairseq, only the numbers of a group come from the checkpoint, and no other options.
+    As in fairseq, only a group's numbers come from the checkpoint, not its other options.
 
-    Raises `UserError` if the state is damaged, another optimizer's or another model's.
+    Args:
+        name: the value of ``--optimizer``, for errors
+        needed: keys in ``counts`` that identify the optimizer's state
+        counts: where the optimizer counts updates: "state" (of a parameter) or "param_groups"
+
+    Raises:
+        UserError: the state is damaged, another optimizer's or another model's
     """
     numbers = ["lr", "eps", "weight_decay"] + ["step"] * (counts == "param_groups")
     parameters: Table = {}
@@ -34,7 +38,7 @@ def loadable_state(
     try:
         state, groups = saved["state"], saved["param_groups"]
         for entry in state.values() if counts == "state" else groups:
-            if missing := sorted(needed - entry.keys()):  # fairseq notices it in float32 alone
+            if missing := sorted(needed - entry.keys()):  # fairseq checks it only in float32
                 raise ValueError(f"another optimizer wrote it: it has no {', '.join(missing)}")
         for group, default in zip(groups, optimizer.param_groups, strict=True):
             parameters |= zip(group["params"], default["params"], strict=True)

@@ -1,6 +1,6 @@
-"""Tensors that are sharded over processes (``--ddp-backend fully_sharded``), and full ones.
+"""Conversion between full tensors and the shards of ``--ddp-backend fully_sharded`` (DTensor).
 
-PyTorch's DTensor is imported where it is used, because that takes a second and few runs shard.
+DTensor is imported where it is used, because the import takes a second and few runs need it.
 """
 
 import sys
@@ -18,7 +18,7 @@ def is_sharded(value: Any) -> bool:
 
 
 def gather_full_tensor(value: Any) -> Any:
-    """The full tensor of a sharded one, on the CPU; other values are returned unchanged.
+    """The full tensor of a sharded tensor, on the CPU; other values are returned unchanged.
 
     All processes must call this.
     """
@@ -26,7 +26,7 @@ def gather_full_tensor(value: Any) -> Any:
 
 
 def shard_like(value: Any, like: Any) -> Any:
-    """A full tensor, sharded like the parameter ``like`` of equal shape if that is sharded."""
+    """``value``, sharded like the parameter ``like`` if this is sharded and of equal shape."""
     if not is_sharded(like) or getattr(value, "shape", None) != like.shape:
         return value
     from torch.distributed.tensor import distribute_tensor
@@ -38,7 +38,7 @@ def shard_like(value: Any, like: Any) -> Any:
 
 
 class FullNorms(TorchFunctionMode):
-    """In this context `torch.linalg.norm` of a sharded tensor is the norm of the full tensor."""
+    """A context in which `torch.linalg.norm` of a sharded tensor is the full tensor's norm."""
 
     def __torch_function__(
         self, function: Callable, types: Any, args: Any = (), kwargs: Any = None

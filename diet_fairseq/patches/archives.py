@@ -1,4 +1,4 @@
-"""Archives of models: their files stay in the folder that they are unpacked into."""
+"""Archives of models: unpacking writes only into the target folder."""
 
 import shutil
 import tarfile
@@ -14,7 +14,7 @@ from .patch import Proxy, replaces
     safety="an archive of a model writes wherever its names and links lead",
 )
 def with_checked_archives(module: Any) -> Any:
-    """``tarfile``, whose ``open`` gives a `ModelArchive`."""
+    """``tarfile`` with an ``open`` that returns a `ModelArchive`."""
     return Proxy(module, open=ModelArchive.open)
 
 
@@ -26,7 +26,7 @@ class ModelArchive(tarfile.TarFile):
     """
 
     def getnames(self) -> list[str]:
-        """The name of the one folder, in which fairseq looks for the model."""
+        """The name of the only top-level folder, where fairseq looks for the model."""
         folders = {self._find_folder(member) for member in self.getmembers()}
         if len(folders) != 1:
             raise self._refusal(f"it has {len(folders)} folders at its top level instead of one")

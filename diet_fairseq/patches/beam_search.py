@@ -22,7 +22,7 @@ from ..transformer import DecodingCache
 # t steps done, E hypotheses that end. A row is a hypothesis; the rows of a sentence are adjacent.
 
 Hypothesis = dict[str, Tensor]
-#: columns in which one maximum is looked for before the largest elements are
+#: number of columns per group: each group's maximum is found before the largest elements
 GROUP = 16
 
 
@@ -30,7 +30,7 @@ class QuickBeamSearch(SequenceGenerator):
     """fairseq's generator, with a faster beam search for one transformer.
 
     fairseq searches in all other cases: sampling, prefixes, constraints, ensembles, language
-    models, n-gram blocking, schemes in cross-attention, models with methods of their own, and more
+    models, n-gram blocking, schemes in cross-attention, models that override methods, and more
     beams than half the vocabulary.
     """
 
@@ -86,9 +86,9 @@ class QuickBeamSearch(SequenceGenerator):
         attention: Tensor | None = None  # (rows, t, S)
 
         for step in range(longest + 1):
-            # as fairseq calls it, past hooks
+            # fairseq calls ``forward``, too, which skips hooks
             logits, extra = decoder.forward(tokens, encoder_out, state)
-            # cumulative scores, from which row of the sentence, and the word: (B, 2 K) each
+            # cumulative score, parent row in the sentence, and word: (B, 2 K) each
             totals, parents, words = self._best(logits[:, -1], scores, len(sentences), longest)
             weights = extra["attn"][0]  # (rows, 1, S), or None
             if weights is not None:
@@ -144,13 +144,13 @@ class QuickBeamSearch(SequenceGenerator):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """(rows, V), (rows, t) -> cumulative scores, rows in the sentence, words: (B, 2 K) each.
 
-        2 K are enough: K of them at most are ends.
+        2 K are enough, because at most K of them end.
         """
         step = scores.size(1)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         if self.temperature != 1:
             logits = logits / self.temperature
-        # in place: on a CPU room for another array of this size takes longer than the logarithms
+        # in place, because on a CPU allocating another array takes longer than the logarithms
         out = logits if logits.device.type == "cpu" else None
         gains = torch.log_softmax(logits, dim=1, out=out)  # (rows, V)
         bad = gains[:, 0].isnan().nonzero()[:, 0]  # one NaN makes all of a row NaN
@@ -170,7 +170,7 @@ class QuickBeamSearch(SequenceGenerator):
     def _finish(
         self, tokens: Tensor, scores: Tensor, totals: Tensor, attention: Tensor | None
     ) -> list[Hypothesis]:
-        """E finished hypotheses, as fairseq has them: tokens (E, t + 1), scores before (E, t)."""
+        """E finished hypotheses in fairseq's form: tokens (E, t + 1), earlier scores (E, t)."""
         cumulative = torch.cat([scores, totals.unsqueeze(1)], dim=1)  # (E, t + 1)
         length = cumulative.size(1)
         columns = {

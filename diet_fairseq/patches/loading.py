@@ -41,7 +41,7 @@ def with_safe_load(torch: Any) -> Any:
         if isinstance(state.get("args"), Namespace):  # fairseq looks the architecture up in them
             arch, known = getattr(state["args"], "arch", None), {*ARCH_MODEL_REGISTRY}
             if warm_start.is_warm_start() and arch not in known:
-                state["args"].arch = "transformer"  # whose parameters alone are taken
+                state["args"].arch = "transformer"  # only the parameters are used
             else:
                 check_registered("architecture", arch, {*known, *MODEL_REGISTRY})
         return state
@@ -120,7 +120,7 @@ def load_for_model(
 ) -> Any:
     check_regular(filename)
     starts = filename == self.cfg.checkpoint.finetune_from_model
-    with warm_start.loading(self.get_model(), starts):
+    with warm_start.checkpoint_loading(self.get_model(), starts):
         return load_checkpoint(self, filename, *args, **kwargs)
 
 

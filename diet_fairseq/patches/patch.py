@@ -12,7 +12,7 @@ from ..errors import UserError
 Function = TypeVar("Function", bound=Callable[..., Any])
 #: kinds of reasons for a change, which docs/design.md explains
 PATCH_REASONS = frozenset({"safety", "compatibility", "correctness", "plugin"})
-#: environment variable that selects the kinds of reasons for which changes are made
+#: environment variable that selects one of the `PATCHES_MODES`
 PATCHES_VARIABLE = "DIET_FAIRSEQ_PATCHES"
 PATCHES_MODES = {"all": PATCH_REASONS, "no-correctness": PATCH_REASONS - {"correctness"}}
 RENAMED_MODES = {"no-data": "no-correctness"}  # until version 0.5
@@ -37,7 +37,7 @@ def active_reasons() -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Patch:
-    """An attribute of a module or class, and the one function that replaces it.
+    """An attribute of a module or class, and the function that replaces it.
 
     Attributes:
         target: "module:attribute" or "module:Class.attribute"
@@ -137,7 +137,7 @@ class Patches:
         """Undo all changes.
 
         Returns:
-            the targets that stay changed, because other code has replaced them since
+            the targets that are not restored, because other code has replaced them, too
         """
         for target, (owner, name, original, replacement) in reversed(self._made.copy().items()):
             if vars(owner).get(name) is replacement:

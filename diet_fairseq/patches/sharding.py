@@ -1,4 +1,4 @@
-"""``--ddp-backend fully_sharded`` by PyTorch's FSDP2, where fairseq asks for fairscale.
+"""``--ddp-backend fully_sharded`` with PyTorch's FSDP2 instead of fairscale.
 
 Every process keeps a part of each parameter, of its gradient and of the optimizer's state. The
 parameters of a layer are gathered while it computes, parameters outside of layers (embeddings,

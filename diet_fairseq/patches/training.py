@@ -1,7 +1,7 @@
 """fairseq's training program: its lock, its limit, and the checks that our models need.
 
-The program is imported as ``fairseq_cli.train`` or run as ``__main__``, and anew in each process of
-a run on several GPUs. Therefore the globals of its ``main`` are changed only while ``main`` runs.
+The program is imported as ``fairseq_cli.train`` or run as ``__main__``, in each process of a run on
+several GPUs. Therefore the globals of its ``main`` are changed only while ``main`` runs.
 """
 
 import logging

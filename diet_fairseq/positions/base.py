@@ -102,15 +102,15 @@ class PositionScheme(nn.Module):
         q', k' = transform(q, k)
 
     A scheme overrides the methods of its terms; a method that it does not override takes no time.
-    The overridden methods and `score_type` are the scheme's `kinds`, by which an attention backend
-    is selected. A subclass drops the score of its base class with ``score = PositionScheme.score``.
+    The overridden methods and `score_type` are the scheme's `kinds`, which determine the attention
+    backend. A subclass drops the score of its base class with ``score = PositionScheme.score``.
 
     The constructor has a keyword for each option: ``rank`` for the option ``position_rank``. It
     raises `UserError` for options that contradict one another. `create` adds the defaults of the
     options that are not set. Options that a scheme does not list are refused.
 
-    Tensors that are not learned are buffers with ``persistent=False``, computed from the arguments
-    of the constructor alone. No parameter may be called ``gain`` or ``terms``, because state dicts
+    Tensors that are not learned are buffers with ``persistent=False``, computed only from the
+    constructor's arguments. No parameter may be called ``gain`` or ``terms``, because state dicts
     use these names for other values.
     """
 
@@ -129,7 +129,7 @@ class PositionScheme(nn.Module):
     #: Tk above is then the number k of compressed keys
     compressed: ClassVar[bool] = False
     #: names of parameters with a row for every position -> the axes that count positions, for
-    #: `models.lengthening`. Position 0 has row ``first_row``, or 0 without such an attribute
+    #: `models.lengthening`. Position 0 has row ``first_row``, or row 0 without this attribute
     position_axes: ClassVar[dict[str, tuple[int, ...]]] = {}
     #: names of parameters with a row for every offset from -c to c -> the axis that counts offsets
     offset_axes: ClassVar[dict[str, int]] = {}

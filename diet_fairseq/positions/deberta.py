@@ -15,7 +15,7 @@ from .scores import Rows
 
 #: epsilon of the LayerNorm, as in DeBERTa-v2
 EPSILON = 1e-7
-#: the largest distance for which `log_bucket_rows` searches the last bucket
+#: the largest distance at which `log_bucket_rows` searches the last bucket
 MAX_LENGTH = 1 << 20
 
 

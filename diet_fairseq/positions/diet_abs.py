@@ -107,7 +107,7 @@ class DietAbsLin(DietAbs):
 
 
 def gain_for_rank(rank: int, at_32: float) -> float:
-    """The gain with which an update moves the score as far as the gain ``at_32`` at rank 32.
+    """The gain at which an update changes the score as much as the gain ``at_32`` at rank 32.
 
     Adam moves every entry of both factors by up to the gain times the learning rate. With a local
     start the size of the entries is sqrt(2 peak / d_p), so the product of d_p columns moves by up

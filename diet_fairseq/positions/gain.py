@@ -34,11 +34,10 @@ PEAK = Option(
     default=3.0,
     check=check_positive,
 )
-#: `PEAK` with a higher default in encoders, whose inputs are longer than sentences
-#: models. Among 128 tokens a peak of 3 gives the head's offset 13% of the attention, and a peak of
-#: 6 gives it 73%
+#: `PEAK` with a higher default in encoders, which read more than a sentence: among 128 tokens
+#: a peak of 3 gives 13% of the attention to the head's offset, and a peak of 6 gives 73%
 ENCODER_PEAK = replace(PEAK, encoder_default=6.0)
-#: the largest distance in `first_offsets`; further heads begin again at 0
+#: the largest distance in `first_offsets`; later heads restart at 0
 MAX_FIRST_OFFSET = 4
 
 
@@ -79,7 +78,7 @@ def first_offsets(shape: AttentionShape) -> Tensor:
     """(H,) int64: the offset j - i to which each head attends initially: 0, -1, 1, -2, 2, ...
 
     In causal attention the offsets are 0, -1, -2, ... After the distance `MAX_FIRST_OFFSET` they
-    begin again at 0. If all heads of a layer share one score, each layer has one of these offsets.
+    restart at 0. If all heads of a layer share one score, each layer has one of these offsets.
     """
     signs = (-1,) if shape.causal else (-1, 1)
     offsets = [0, *(sign * d for d in range(1, MAX_FIRST_OFFSET + 1) for sign in signs)]

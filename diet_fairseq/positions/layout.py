@@ -142,7 +142,7 @@ class Layout:
 
     @staticmethod
     def without_padding(length: int, device: torch.device) -> "Layout":
-        """The layout of self-attention in sentences of ``length`` tokens, all of them real."""
+        """The layout of self-attention of sentences with ``length`` real tokens."""
         positions = token_positions(None, length, device)
         return Layout(positions, positions, length=length)
 

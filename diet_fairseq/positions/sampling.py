@@ -17,8 +17,8 @@ class PositionSampling:
 
     "shifted": the positions of a sentence are k, k + 1, ..., where k is uniform in 0 to L - n.
     Kiyono et al. (2021, SHAPE) shift tables at the input, up to a separate limit. Here the target
-    has the k of its source, or the largest k with which its positions are below L, so that the
-    offsets between source and target do not change.
+    has the k of its source, so that the offsets between source and target do not change, or the
+    largest k that keeps its positions below L.
 
     "randomised": n of the L positions in ascending order, all choices equally likely, as in Ruoss
     et al. (2023). Source and target are drawn independently; the paper has only one text.

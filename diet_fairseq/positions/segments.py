@@ -16,7 +16,7 @@ class SegmentScores(ScoreParameters):
 
     ``weight`` times the gain is E_S of every head, (H, S, S): row S(i) of the query, column S(j) of
     the key. It is shared like the position scheme. In a layout without segments every token is in
-    segment 0, to which softmax is invariant.
+    segment 0, so the score is constant, and softmax ignores it.
     """
 
     def __init__(self, shape: AttentionShape, segments: int, gain: float = 30.0) -> None:

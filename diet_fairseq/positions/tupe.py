@@ -14,14 +14,7 @@ from .base import AttentionShape, PositionScheme
 from .gain import ENCODER_PEAK, GAIN, START, ScoreParameters, local_scores
 from .layout import Layout
 from .options import Option
-from .relative import (
-    BUCKETS,
-    MAX_DISTANCE,
-    OffsetProducts,
-    OffsetScalars,
-    OffsetScores,
-    t5_buckets,
-)
+from .relative import BUCKETS, MAX_DISTANCE, OffsetProducts, OffsetScalars, OffsetScores, t5_buckets
 from .scores import Dense, Factors, Score, look_up, look_up_heads, product
 
 UNTIE_CLS = Option(
@@ -98,7 +91,7 @@ class TupeA(PositionScheme):
         width = shape.heads * shape.head_dim
         self.pos = nn.Embedding(shape.queries.positions + self.first_row, shape.embed_dim)
         self.pos_key = None
-        if shape.cross:  # source positions have a table of their own
+        if shape.cross:  # source positions have a separate table
             self.pos_key = nn.Embedding(shape.keys.positions + self.first_row, shape.embed_dim)
         self.pos_ln = nn.Identity() if no_layer_norm else nn.LayerNorm(shape.embed_dim)
         self.pos_q_linear = nn.Linear(shape.embed_dim, width)

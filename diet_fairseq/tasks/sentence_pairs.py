@@ -124,7 +124,7 @@ def pair_up(
     """
 
     def fill(begin: int, end: int, length: int, at_least: int = 1) -> int:
-        """The line, at most ``end``, up to which the lines from ``begin`` have that length."""
+        """The first line, at most ``end``, at which the lines from ``begin`` reach ``length``."""
         return min(max(bisect_left(starts, starts[begin] + length), begin + at_least), end)
 
     for number, (begin, end) in enumerate(documents.tolist()):

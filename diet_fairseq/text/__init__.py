@@ -1,6 +1,6 @@
-"""Text before and after a model, for workflows, translation and exports.
+"""Text preprocessing and postprocessing, for workflows, translation and exports.
 
 lines.py -> subwords.py -> tokenizer.py -> model
-whitespace.py and moses.py serve all of them; scores.py scores translations, with the tokenizer that
+These modules use whitespace.py and moses.py; scores.py scores translations with the tokenizers that
 languages.py names.
 """

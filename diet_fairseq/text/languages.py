@@ -11,7 +11,7 @@ from regex import error as UnknownScript
 
 #: languages that are written in ideographs: Chinese (a macrolanguage) and its members
 CHINESE = {"zh", "zho", "chi", "cmn", "yue", "wuu", "lzh", "hak", "nan", "gan", "hsn", "cdo", "cjy"}
-#: ISO 639-1 or -3 code -> sacreBLEU's tokenizer, for languages that its default, 13a, can't split:
+#: ISO 639-1 or -3 code -> sacreBLEU's tokenizer, for languages that the default 13a can't split:
 #: Thai, Lao, Khmer, Burmese, Shan, Tibetan and Dzongkha have no spaces between words
 BLEU_TOKENIZERS = {
     **dict.fromkeys(CHINESE, "zh"),
@@ -35,17 +35,17 @@ SCRIPTS = {
     "Oriya": "or ori ory", "Georgian": "ka kat geo", "Armenian": "hy hye arm",
     "Ethiopic": "am amh ti tir",
 }  # fmt: skip
-#: subtags of ISO 15924 that stand for several scripts, or for a variant of one
+#: ISO 15924 subtag for several scripts, or for a variant of a script -> scripts
 SCRIPT_SUBTAGS = {"hans": "Han", "hant": "Han", "jpan": "Han Hiragana Katakana",
                   "kore": "Hangul Han"}  # fmt: skip
 LETTER = compile_script(r"\p{L}")
-#: a shorter text is not compared with a language's script; of a longer text, so many letters are
+#: number of letters below which a text's script is not checked; number of letters to check
 MIN_LETTERS, MAX_LETTERS = 20, 5000
-#: share of a source language's own letters below which a text is in another script, and share of
-#: the target language's letters above which the text is in that language's script
+#: smallest share of letters in the source language's script, and largest share of letters in the
+#: target language's script, in a text of the source language
 MIN_OWN_SHARE, MAX_TARGET_SHARE = 0.1, 0.5
-#: letters of scripts without spaces, with their punctuation -> letters of a word: of FLORES' dev
-#: set a Chinese sentence has 1.6 and a Thai one 5.4 of them for each English word
+#: letter of a script without spaces, with punctuation -> letters per word: in FLORES' dev set a
+#: Chinese sentence has 1.6 and a Thai sentence 5.4 letters for each English word
 LETTERS_OF_A_WORD = {
     compile_script(r"[\p{Han}\p{Hiragana}\p{Katakana}]\p{P}*"): 1.6,
     compile_script(r"[\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}]\p{P}*"): 5.4,
@@ -70,10 +70,10 @@ def bleu_tokenizer(language: str) -> str:
 
 @cache
 def compile_letters(language: str) -> Any:
-    """A pattern of a letter in a language's script; None if the code does not tell the script.
+    """A pattern of a letter in a language's script; None if the code determines no script.
 
     Args:
-        language: a code as for `bleu_tokenizer`; a script in it, such as ``hin_Deva``, decides
+        language: a code as for `bleu_tokenizer`; its script, as in ``hin_Deva``, has priority
     """
     code, *subtags = re.split("[-_]", language.lower())
     scripts = next((names for names, codes in SCRIPTS.items() if code in codes.split()), None)
@@ -88,7 +88,7 @@ def compile_letters(language: str) -> Any:
 
 
 def explain_other_script(lines: Iterable[str], source: str, target: str) -> str | None:
-    """The reason why a text's script can't be the source language's; None: it may be.
+    """The reason why a text is not in the source language's script, or None.
 
     Languages that share a script, such as English and German, can't be told apart.
     """

@@ -1,8 +1,8 @@
-r"""Files of lines, which only a newline ends.
+r"""Text files with lines that end only at a newline.
 
 Python's ``str.splitlines``, fairseq and sentencepiece split at further characters (U+0085, U+2028,
 form feed ...), which occur inside lines of the WMT sets. So lines are read as bytes up to ``\n``,
-and `whitespace.normalise` replaces all such characters before other programs read them.
+and `whitespace.normalise` replaces these characters before other programs read them.
 """
 
 import gzip
@@ -67,9 +67,9 @@ def read_pairs(source: Path, target: Path) -> Iterator[tuple[str, str]]:
 
 
 def read_line_blocks(file: Any, name: str, max_characters: int) -> Iterator[list[str]]:
-    """The lines of an open file or pipe in blocks, each as soon as it has arrived.
+    """The lines of an open file or pipe in blocks, each block as soon as it arrives.
 
-    A block has the lines that end in `BLOCK_BYTES` bytes; a pipe or a terminal may give fewer. A
+    A block has the lines that end within `BLOCK_BYTES` bytes, or fewer from a pipe or a terminal. A
     byte-order mark at the beginning is removed.
 
     Args:
@@ -93,7 +93,7 @@ def read_line_blocks(file: Any, name: str, max_characters: int) -> Iterator[list
         for line in lines:
             number += 1
             encoding = "utf-8-sig" if number == 1 else "utf-8"
-            errors = "strict" if len(line) <= max_bytes else "replace"  # it may be cut
+            errors = "strict" if len(line) <= max_bytes else "replace"  # may end within a character
             try:
                 text = line.removesuffix(b"\r").decode(encoding, errors)
             except UnicodeDecodeError as error:
@@ -114,6 +114,6 @@ def read_line_blocks(file: Any, name: str, max_characters: int) -> Iterator[list
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Write lines; the file appears when all are written."""
+    """Write lines to a file that appears when all lines are written."""
     with atomic_file(path) as file:
         file.writelines(f"{line}\n" for line in lines)

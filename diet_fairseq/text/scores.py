@@ -9,14 +9,14 @@ from .languages import bleu_tokenizer
 
 #: samples of a paired bootstrap (Koehn 2004)
 SAMPLES = 1000
-#: sacreBLEU's tokenizer -> how to get the packages that it needs
+#: sacreBLEU's tokenizer -> command that installs its packages
 NEEDED = {f"{language}-mecab": f"pip install 'sacrebleu[{language}]'" for language in ("ja", "ko")}
 #: source and target language, such as ("en", "zh-CN")
 Pair = tuple[str, str]
 
 
 def bleu(language: str, tokenizer: str = "auto") -> Any:
-    """sacreBLEU's BLEU with this tokenizer ("auto": the tokenizer that the target language needs).
+    """sacreBLEU's BLEU with a tokenizer ("auto": the `bleu_tokenizer` of the target language).
 
     Raises:
         UserError: the tokenizer needs a package or a download that is missing
@@ -42,7 +42,11 @@ def score(
     pair: Pair = ("", ""),
     tokenizer: str = "auto",
 ) -> dict[str, Any]:
-    """BLEU and chrF of plain text; ``test_set`` and ``pair`` go into the signatures."""
+    """BLEU and chrF of plain text; the signatures contain ``test_set`` and ``pair``.
+
+    Raises:
+        UserError: the numbers of lines differ, or `bleu` refuses the tokenizer
+    """
     from sacrebleu.metrics import CHRF
 
     if len(hypotheses) != len(references):
@@ -68,7 +72,7 @@ def paired_bootstrap(
     pair: Pair = ("", ""),
     tokenizer: str = "auto",
 ) -> tuple[float, float]:
-    """A system's difference in BLEU, as `score` computes it, from the baseline, and p (Koehn 2004).
+    """Difference in BLEU of a system from a baseline, and its p-value (Koehn 2004).
 
     The test covers the sentences of one test set, not the variance between seeds.
     """
@@ -81,5 +85,5 @@ def paired_bootstrap(
     metrics = {"BLEU": bleu(pair[1], tokenizer)}
     paired = PairedTest(outputs, metrics, [references], "bs", n_samples=SAMPLES)
     first, second = (result for result in paired()[1]["BLEU"] if isinstance(result, Result))
-    assert second.p_value is not None  # only the baseline has none
+    assert second.p_value is not None  # only the baseline has no p-value
     return second.score - first.score, second.p_value

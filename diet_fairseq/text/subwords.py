@@ -45,11 +45,11 @@ class SentencePiece:
 
     def encode(self, line: str) -> list[str]:
         pieces: list[str] = self.model.encode(line, out_type=str)
-        # A character without a piece becomes a piece, even if it is a space of some kind.
+        # A character without a piece becomes a piece, even if it is an unusual space.
         return [piece for piece in pieces if piece.strip()]
 
     def decode(self, tokens: list[str]) -> str:
-        # pieces of another model, such as the target language's, keep their marks
+        # SentencePiece keeps the mark in pieces of another model, such as the target language's
         return str(self.model.decode(tokens)).replace("▁", " ")
 
     @staticmethod
@@ -60,12 +60,12 @@ class SentencePiece:
         return bool(self.model.piece_to_id(symbol) != self.model.unk_id())
 
     def can_encode(self, symbol: str) -> bool:
-        """Whether encoding can give the symbol: a piece, or characters that no piece has."""
+        """Whether encoding can produce the symbol: a piece, or characters without a piece."""
         return self._has_piece(symbol) or not any(map(self._has_piece, symbol))
 
 
 class SubwordNmt:
-    """subword-nmt's subwords of words between spaces; all but the last of a word end in ``@@``.
+    """subword-nmt's subwords of words between spaces; ``@@`` ends all but a word's last subword.
 
     fastBPE writes the codes of subword-nmt 0.2 without a header, and adds a column of counts.
 
@@ -107,15 +107,15 @@ class SubwordNmt:
         return {"".join(pair) for pair in self.bpe.bpe_codes}
 
     def can_encode(self, symbol: str) -> bool:
-        """Whether encoding can give the symbol: a character, or the result of a merge."""
+        """Whether encoding can produce the symbol: a character, or the result of a merge."""
         part = symbol.removesuffix("@@")
         return len(part) < 2 or (part if symbol != part else f"{part}</w>") in self._merges
 
 
 class Gpt2:
-    """GPT-2's byte-level BPE as fairseq applies it: subwords are the numbers of pieces.
+    """GPT-2's byte-level BPE as in fairseq: subwords are the numbers of pieces.
 
-    It reads and writes all white space as it is.
+    White space is kept unchanged.
 
     Args:
         merges: ``vocab.bpe``; the pieces' numbers are in `GPT2_NUMBERS` beside it
@@ -199,7 +199,7 @@ TARGET = "target-"
 
 
 def copy_subwords(kind: str, model: Path, folder: Path, prefix: str = "") -> Path:
-    """Copy the files of a subword model into a folder; the path of the copy."""
+    """Copy the files of a subword model into a folder, and return the path of the copy."""
     copy = folder / f"{prefix}{SUBWORD_FILES[kind]}"
     shutil.copyfile(model, copy)
     if kind == "gpt2":
@@ -233,7 +233,7 @@ def check_vocabulary(models: Collection[Subwords], vocabulary: Collection[str], 
         names: names of vocabulary and subword model, for the error
 
     Raises:
-        UserError: all models lack more than `MAX_UNKNOWN_SHARE` of the vocabulary
+        UserError: more than `MAX_UNKNOWN_SHARE` of the subwords are in none of the models
     """
     words = [word for word in vocabulary if not MARK.fullmatch(word)]
     unknown = [word for word in words if not any(model.can_encode(word) for model in models)]

@@ -10,7 +10,7 @@ from .subwords import SUBWORD_CLASSES, Gpt2
 from .whitespace import normalise
 
 UNKNOWN = "<unk>"
-#: marks of fairseq's vocabularies; in a text they are unknown words
+#: special symbols of fairseq's vocabularies; in a text they become unknown words
 FAIRSEQ_MARKS = {"<s>", "</s>", "<pad>", UNKNOWN, "<blank>"}
 #: a mark that ends a sentence, closing quotes and brackets, and a space, except after marks of
 #: scripts without spaces
@@ -23,7 +23,7 @@ class Tokenizer:
     Args:
         kind: kind of subwords, a key of `SUBWORD_CLASSES`
         model: the subword model's file
-        language: such as ``en``; Moses' rules depend on it
+        language: code such as ``en``, which selects Moses' rules
         splits_words: whether Moses splits words before their subwords
         lower: whether text is lower-cased
         tags: tokens that a text must not contain, such as the tags of languages
@@ -73,7 +73,7 @@ class Tokenizer:
         return self.splits_words or not isinstance(self.subwords, Gpt2)
 
     def normalise(self, line: str) -> str:
-        """The line as it is split into subwords; empty if it is blank."""
+        """The line before its split into subwords; empty if it is blank."""
         return normalise(line) if self.normalises else line if line.strip() else ""
 
     def split(self, line: str, max_tokens: int | None) -> list[list[str]]:

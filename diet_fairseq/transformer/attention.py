@@ -36,8 +36,8 @@ class PositionalAttention(nn.Module):
         source_dim: the width of the source of cross-attention; None: self-attention
         dropout: the probability that a weight is dropped in training
         positions: the scheme of this attention; None: no scheme, or the scheme in the `Context`
-        segments: the segment scores of this attention; None: none, or those in the `Context`
-        compress_k: E of this attention; None: no compression, or the one in the `Context`
+        segments: the segment scores of this attention; None: none, or the scores in the `Context`
+        compress_k: E of this attention; None: no compression, or E in the `Context`
         compress_v: F of this attention; None: F is E
     """
 
@@ -66,7 +66,7 @@ class PositionalAttention(nn.Module):
         self.v_proj = nn.Linear(source_dim or embed_dim, embed_dim)
         self.q_proj = nn.Linear(embed_dim, embed_dim)
         self.out_proj = nn.Linear(embed_dim, embed_dim)
-        # as fairseq: one matrix of all three, unless the source has another width
+        # as in fairseq, three parts of one matrix, unless the source has another width
         gain = 2**-0.5 if source_dim in (None, embed_dim) else 1.0
         for part in (self.k_proj, self.v_proj, self.q_proj):
             nn.init.xavier_uniform_(part.weight, gain)
@@ -214,5 +214,5 @@ class PositionalAttention(nn.Module):
         """(T, B, d), or packed (N, 1, d) -> (B, H, T, d_h)."""
         x = x if packing is None else packing.unpack(x)
         heads = x.transpose(0, 1).unflatten(-1, (self.num_heads, self.head_dim))  # (B, T, H, d_h)
-        # Inductor's fused attention takes every permutation of heads for this one (PyTorch 2.13).
+        # Inductor's fused attention (PyTorch 2.13) assumes exactly this permutation of heads
         return heads.permute(0, 2, 1, 3)

@@ -71,7 +71,7 @@ class DecodingCache:
         if self.beams > 1:
             sentences = order[:: self.beams] // self.beams
             if len(sentences) == self.sentences:
-                return  # no sentence has ended, and rows stay within their sentence
+                return  # no sentence has ended, and rows move only within their sentence
             self.sentences = len(sentences)
         for store in self.source.values():
             store.select(sentences)

@@ -94,7 +94,7 @@ class Decoder(Stack):
         """Decode new tokens.
 
         Args:
-            tokens: (B, T) int64, the tokens after those in the cache
+            tokens: (B, T) int64, the tokens after the cached tokens
             source: (B, S, d), the output of the encoder; None: no cross-attention
             source_padding_mask: (B, S) bool, True at padding (default: none)
             cache: the decoding state, to which the new tokens are added

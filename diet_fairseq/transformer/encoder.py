@@ -117,7 +117,7 @@ class Encoder(Stack):
             x = x.masked_fill(padding_mask.unsqueeze(-1), 0.0)
         x = x.transpose(0, 1)  # (T, B, d)
 
-        packing = Packing.of(layout)
+        packing = Packing.from_layout(layout)
         if packing is not None:
             x = packing.pack(x)  # (N, 1, d)
         context = self.create_context(layout, len(padding_mask), packing, x.dtype)

@@ -65,7 +65,7 @@ class CTranslate2Engine(Engine):
         self, sentences: Sequence[Sequence[str]], max_length: int, options: Search
     ) -> list[list[Hypothesis]]:
         marks = options.marks
-        # the end and the start that CTranslate2 adds by itself are left out
+        # only the end and the start that CTranslate2 does not add
         end = marks.source_end if marks.has_own_ends else ()
         sources = [[*marks.source_prefix, *sentence, *end] for sentence in sentences]
         start = [marks.target_start] if marks.has_own_ends else []

@@ -118,7 +118,7 @@ def read_variables(file: BinaryIO) -> dict[str, Variable]:
     variables = dict(arrays)
     for _ in range(*unpack("I")):
         alias, key = unpack_string(), unpack_string()
-        for end in ("", "_scale"):  # the scale of a matrix goes with it
+        for end in ("", "_scale"):  # the alias of a matrix includes its scale
             if f"{alias}{end}" in variables:
                 raise ValueError(f"{alias}{end} is defined twice")
             if not end or f"{key}{end}" in arrays:
@@ -132,7 +132,7 @@ def build_rules(side: str, variables: Mapping[str, Variable], words: int) -> dic
     """The rule of every variable of the encoder or decoder, by the sizes in ``variables``.
 
     Raises:
-        LookupError, ValueError: a variable that gives a size is missing, or of another shape
+        LookupError, ValueError: a variable that determines a size is missing, or has another shape
     """
     is_decoder = side == "decoder"
     embeddings = "embeddings" if is_decoder else "embeddings_0"

@@ -1,7 +1,7 @@
 """Directions of translation, and the language tags that select them.
 
 A bilingual model has one direction and no tags. A multilingual model reads language tags; its
-fairseq task or ``model.json`` says where they are.
+fairseq task or ``model.json`` defines their places.
 """
 
 import re
@@ -49,12 +49,12 @@ class Marks:
 
     @property
     def source_length(self) -> int:
-        """The number of tokens in the encoder's input besides the subwords and </s>."""
+        """The number of tokens in the encoder's input, without the subwords and </s>."""
         return len(self.source_prefix) + len(self.source_end) - 1
 
     @property
     def target_length(self) -> int:
-        """The number of tokens in the decoder's output besides the subwords and </s>."""
+        """The number of tokens in the decoder's output, without the subwords and </s>."""
         return len(self.target_prefix) + (self.target_end != EOS)
 
     @property
@@ -90,7 +90,7 @@ MARKS = tuple(vars(UNMARKED))
 
 @dataclass(frozen=True)
 class Directions:
-    """The directions between which a model translates.
+    """The translation directions of a model.
 
     Attributes:
         tags: language -> tag; a language without a tag in any direction may be missing
@@ -280,7 +280,7 @@ def _check_language(language: str) -> str:
 
 
 def _words(value: Any) -> list[str]:
-    """The words of fairseq's comma-separated text, or of the list that it makes of it."""
+    """The words of comma-separated text, or of the list into which fairseq converts the text."""
     words = value.split(",") if isinstance(value, str) else value
     if not isinstance(words, list | tuple):
         return []

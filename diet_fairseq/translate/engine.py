@@ -8,7 +8,7 @@ from operator import attrgetter
 
 from .directions import UNMARKED, Marks
 
-#: number of subwords by which a translation may exceed its source (Vaswani et al. 2017, 6.1)
+#: largest excess of a translation over its source, in subwords (Vaswani et al. 2017, 6.1)
 MAX_EXTRA_SUBWORDS = 50
 
 

@@ -1,6 +1,6 @@
 """The search for a model's files: checkpoint, dictionaries and subword model.
 
-A file is named by an option, else by ``model.json`` beside the checkpoint, or else it is in one of
+Files are named by an option, or else by ``model.json`` beside the checkpoint. Others are found in
 the usual folders above the checkpoint. Files that the checkpoint itself names are never opened
 (SECURITY.md). A model with ``model.json`` needs neither PyTorch nor fairseq here.
 """
@@ -21,7 +21,7 @@ from .model_json import MODEL_JSON, Language, License, ModelDescription, read_mo
 
 #: value of --subwords for a vocabulary of whole words
 NO_SUBWORDS = Path("none")
-#: name of the usual data folder, and the number of folders above a checkpoint in which to search
+#: name of the usual data folder, and the number of folders above a checkpoint that are searched
 DATA, LEVELS = "data-bin", 3
 #: field of `ModelOptions` -> flag, for the two languages
 LANGUAGE_FLAGS = {"source_lang": "--source-lang", "target_lang": "--target-lang"}
@@ -243,7 +243,7 @@ def _apply_options(description: ModelDescription, options: ModelOptions) -> Mode
 
 
 def _refuse_subwords(dictionary: Path) -> None:
-    """Refuse a vocabulary of subwords, because there is no subword model."""
+    """Refuse a vocabulary that contains subwords if there is no subword model."""
     words = (line.rpartition(" ")[0] for line in read_lines(dictionary))
     if subword := next(filter(SUBWORD.fullmatch, words), None):
         raise UserError(

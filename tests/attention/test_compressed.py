@@ -283,7 +283,7 @@ def test_diet_abs_lin_has_a_position_for_every_token_and_for_every_key():
 
 def warm(case: Case, model, **options):
     started = tiny.fresh(case, seed=2, **options)
-    with warm_start.loading(started):
+    with warm_start.checkpoint_loading(started):
         started.load_state_dict(model.state_dict())
     return started
 

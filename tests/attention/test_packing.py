@@ -49,7 +49,7 @@ def test_packing_and_unpacking_lose_nothing_and_leave_padding_zero(left_pad):
     tokens = padded(SOURCES, left_pad)
     real = tokens.ne(PAD)  # (B, T)
     with packed(ALWAYS):
-        packing = Packing.of(Layout.of_self_attention(~real))
+        packing = Packing.from_layout(Layout.of_self_attention(~real))
     x = tiny.vectors(tokens.size(1), len(tokens), 4)  # (T, B, d)
     assert packing.pack(x).shape == (real.sum(), 1, 4)
     assert torch.equal(packing.unpack(packing.pack(x)), x * real.T.unsqueeze(2))

@@ -115,7 +115,7 @@ def check_transformers(case):
     from transformers import AttentionInterface
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-    from diet_fairseq.hf.convert.configuration import arguments
+    from diet_fairseq.hf.convert.configuration import fairseq_args
     from diet_fairseq.hf.convert.to_transformers import convert
 
     model = at(LOW, case)
@@ -131,7 +131,7 @@ def check_transformers(case):
             inputs["decoder_input_ids"] = tiny.padded(tiny.TARGETS, left_pad=False)
         outputs.append(converted(**inputs).logits)
     close(*outputs, **TOLERANCE)
-    assert arguments(converted.config).position_temperature == LOW
+    assert fairseq_args(converted.config).position_temperature == LOW
 
 
 @tiny.each(FIRST + CROSS)

@@ -186,12 +186,12 @@ def test_a_checkpoint_that_cant_be_opened_is_not_called_damaged(tmp_path, monkey
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (MemoryError(), "asks for more memory than there is: free some, or, if it is small, give"),
+        (MemoryError(), "needs more memory than there is: free some, or, if the file is small, g"),
         (
             RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"),
-            "asks for more mem",
+            "needs more mem",
         ),
-        (torch.OutOfMemoryError("CUDA out of memory. Tried"), "asks for more memory than there is"),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried"), "needs more memory than there is"),
     ],
     ids=["memory", "allocator", "gpu"],
 )

@@ -13,7 +13,7 @@ from tests.support.tiny import Case
 hf = pytest.importorskip("diet_fairseq.hf", reason="transformers is not installed")
 
 from diet_fairseq.hf.convert import to_transformers  # noqa: E402
-from diet_fairseq.hf.convert.configuration import arguments  # noqa: E402
+from diet_fairseq.hf.convert.configuration import fairseq_args  # noqa: E402
 from diet_fairseq.hf.convert.parameters import load  # noqa: E402
 from diet_fairseq.hf.convert.to_transformers import convert  # noqa: E402
 
@@ -172,7 +172,7 @@ def test_an_electra_s_discriminator_is_an_encoder():
 def test_narrow_embeddings_come_back(family):
     model = tiny.from_arguments(tiny.complete(f"{family}_t5", embedding_size=8))
     out, tensors = convert(model)
-    back = tiny.from_arguments(arguments(out.config))
+    back = tiny.from_arguments(fairseq_args(out.config))
     missing, unused = load(back, out.config, tensors)
     assert unused == []
     assert not missing or family == "electra"

@@ -188,7 +188,7 @@ def m2m_100_out(tmp_path_factory) -> Path:
         ),
         (
             lambda out: edit(out / "original" / "config.json", encoder_layers=10**4),
-            "config.json describes no model",
+            "config.json is not valid",
         ),
     ],
 )

@@ -23,7 +23,7 @@ from diet_fairseq.cli import main
 from diet_fairseq.errors import UserError
 from diet_fairseq.hf.convert import marian
 from diet_fairseq.hf.convert.card import read_license
-from diet_fairseq.models.warm_start import loading
+from diet_fairseq.models.warm_start import checkpoint_loading
 from diet_fairseq.text.subwords import SentencePiece
 from diet_fairseq.translate.directions import Marks
 from diet_fairseq.translate.model_json import read_model_json
@@ -243,7 +243,7 @@ def swapped(out: Path, arch: str) -> tuple[Namespace, Any]:
     words += (out / "options.txt").read_text().split()
     args = options.parse_args_and_arch(options.get_training_parser(default_task=task), words)
     model = ARCH_MODEL_REGISTRY[arch].build_model(args, known.task)
-    with loading(model):
+    with checkpoint_loading(model):
         model.load_state_dict(known.model.state_dict())
     return args, model
 
@@ -304,7 +304,7 @@ def test_defaults_of_generation_are_kept(marian_folder, tmp_path, capsys):
     assert description.max_target_length == 36  # of 38, without the start and </s>
     assert description.target_subword_model == tmp_path / "out" / "target-sentencepiece.model"
     printed = capsys.readouterr().out
-    assert "search here has no such option: no_repeat_ngram_size 3\n" in printed
+    assert "model.json has no such options: no_repeat_ngram_size 3\n" in printed
     assert f"--arch transformer_learned --finetune-from-model {tmp_path / 'out'}/mod" in printed
     assert " --activation-fn swish " in (tmp_path / "out" / "options.txt").read_text()
 
@@ -414,7 +414,7 @@ def test_the_licence_of_the_original_is_kept(build, tmp_path):
     export(tmp_path / "out" / "model.pt", tmp_path / "hf", "--data", tmp_path / "out", *subwords)
     card = ModelCard.load(tmp_path / "hf" / "README.md")
     assert card.data.license == "cc-by-nc-4.0"
-    assert "`cc-by-nc-4.0`, the licence of the model that this one was imported from" in card.text
+    assert "`cc-by-nc-4.0`, the licence of the model from which this model was" in card.text
     take_back(tmp_path / "hf", tmp_path / "back")
     kept = [path.read_text() for path in (tmp_path / "back").glob("m*.json")]
     assert any('"license": "cc-by-nc-4.0"' in text for text in kept)
@@ -453,15 +453,15 @@ def test_weights_in_pytorch_s_format_are_read_as_data(marian_folder, tmp_path):
         ({"activation_function": "mish"}, "has activation_function mish, but fairseq's model has"),
         ({"is_decoder": True}, "has is_decoder True, but fairseq's model has False"),
         ({"encoder_layers": -1}, "encoder_layers must be from 0 to 16,384, but is -1"),
-        ({"encoder_layers": 10**4}, "describes no model"),
+        ({"encoder_layers": 10**4}, "is not valid"),
         (
             {"max_position_embeddings": 10**9},
             "max_position_embeddings must be from 0 to 65,536, but",
         ),
-        ({"vocab_size": 20}, "describes no model"),
+        ({"vocab_size": 20}, "is not valid"),
         ({"eos_token_id": 1}, "has eos_token_id 1 in config.json, but the id 0 in its vocabulary"),
-        ({"d_model": 24}, "describes no model"),
-        ({"d_model": "x"}, "describes no model"),
+        ({"d_model": 24}, "is not valid"),
+        ({"d_model": "x"}, "is not valid"),
     ],
 )
 def test_an_option_that_fairseq_s_model_lacks_is_refused(change, says, marian_folder, tmp_path):

@@ -9,7 +9,7 @@ import torch
 from diet_fairseq.attention.backends import BACKENDS
 from diet_fairseq.errors import UserError
 from diet_fairseq.hf import DietTokenizer
-from diet_fairseq.hf.convert.configuration import arguments
+from diet_fairseq.hf.convert.configuration import fairseq_args
 from diet_fairseq.hf.convert.to_transformers import convert
 from tests.hf.test_equality import logits
 from tests.support import tiny
@@ -24,7 +24,7 @@ def dropouts():
 def test_dropouts_are_exported_act_and_come_back(case, monkeypatch):
     model = convert(tiny.fresh(tiny.named(case), **dropouts())).model
     assert {name: getattr(model.config, name) for name in dropouts()} == dropouts()
-    back = vars(arguments(model.config))
+    back = vars(fairseq_args(model.config))
     assert {name: back[name] for name in dropouts()} == dropouts()
     active = {
         (re.sub(r".*layers\.\d+\.", "", name), part.p)

@@ -43,7 +43,7 @@ OLD = ["a", "b", "c", "__en__"]
 def grown(words, source, **options):
     """A model of these words that starts from ``source``."""
     model = build(dictionary(*words), **options)
-    with warm_start.loading(model):
+    with warm_start.checkpoint_loading(model):
         model.load_state_dict(source.state_dict())
     return model
 
@@ -110,7 +110,7 @@ def test_an_encoder_grows_before_its_mask(family, caplog):
     case = Case("diet_rel", family=family)
     source = build(dictionary(*OLD, "<mask>"), case)
     model = build(dictionary(*OLD, "d", "e", "<mask>"), case, new_rows_from="b")
-    with caplog.at_level(logging.INFO), warm_start.loading(model):
+    with caplog.at_level(logging.INFO), warm_start.checkpoint_loading(model):
         model.load_state_dict(source.state_dict())
     before, after = source.state_dict(), model.state_dict()
     grown_names = [name for name in after if len(after[name].shape) and len(after[name]) == 11]
@@ -141,7 +141,7 @@ def test_an_encoder_that_can_t_grow_is_refused(words, token, text):
     case = Case("rope", family="roberta")
     source = build(dictionary(*OLD, "<mask>"), case)
     model = build(dictionary(*words), case, new_rows_from=token)
-    with warm_start.loading(model), pytest.raises(UserError, match=text):
+    with warm_start.checkpoint_loading(model), pytest.raises(UserError, match=text):
         model.load_state_dict(source.state_dict())
 
 
@@ -149,7 +149,7 @@ def test_a_mask_in_the_dictionary_s_file_stays():
     case = Case("rope", family="roberta")
     source = build(dictionary("<mask>", *OLD), case)
     model = build(dictionary("<mask>", *OLD, "d"), case)
-    with warm_start.loading(model):
+    with warm_start.checkpoint_loading(model):
         model.load_state_dict(source.state_dict())
     name = "encoder.sentence_encoder.embed_tokens.weight"
     assert torch.equal(model.state_dict()[name][:9], source.state_dict()[name])
@@ -174,7 +174,7 @@ def test_the_task_of_a_translation_model_tells_whether_it_has_a_mask(task, expec
 def test_a_language_s_tag_of_mbart_stands_before_the_mask():
     source = build(dictionary(*OLD, "<mask>"))
     model = build(dictionary(*OLD, "[nl]", "<mask>"), new_rows_from="__en__")
-    with warm_start.loading(model):
+    with warm_start.checkpoint_loading(model):
         warm_start.read_description({"cfg": {"model": {}}}, ends_in_mask=True)
         model.load_state_dict(source.state_dict())
     old, new = source.encoder.embed_tokens.weight, model.encoder.embed_tokens.weight
@@ -184,7 +184,7 @@ def test_a_language_s_tag_of_mbart_stands_before_the_mask():
 def test_a_resumed_run_does_not_grow():
     source, model = build(dictionary(*OLD)), build(dictionary(*OLD, "d"))
     with (
-        warm_start.loading(model, starts=False),
+        warm_start.checkpoint_loading(model, starts=False),
         pytest.raises(RuntimeError, match="size mismatch"),
     ):
         model.load_state_dict(source.state_dict())
@@ -198,7 +198,7 @@ def test_a_model_of_several_directions_must_share_its_parameters(is_shared):
     state = {}
     for pair in ("de-en", "en-de"):
         state |= {f"models.{pair}.{name}": value for name, value in source.state_dict().items()}
-    with warm_start.loading(model):
+    with warm_start.checkpoint_loading(model):
         if is_shared:
             model.load_state_dict(state)
             assert torch.equal(model.state_dict()[name], source.state_dict()[name])

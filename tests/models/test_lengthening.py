@@ -38,7 +38,7 @@ def longer_than(model, case: Case, positions: int = LONGER, **options):
     if case.kind.compressed:
         options.setdefault("projection_length", case.option("projection_length") or LIMIT // 4)
     longer = tiny.fresh(case, seed=2, **limits(case, positions), **options)
-    with warm_start.loading(longer):
+    with warm_start.checkpoint_loading(longer):
         longer.load_state_dict(model.state_dict())
     return longer
 

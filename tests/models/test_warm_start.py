@@ -25,7 +25,7 @@ def stock_roberta():
 def warm(case: Case, checkpoint, **options):
     """A model that starts from parameters alone, without a configuration."""
     model = tiny.fresh(case, seed=2, **options)
-    with warm_start.loading(model):
+    with warm_start.checkpoint_loading(model):
         model.load_state_dict(dict(checkpoint))
     return model
 
@@ -34,7 +34,7 @@ def warm_from(model, case: Case, as_saved=copy.copy, **options):
     """A model that starts as in the trainer, with the checkpoint's description of positions."""
     ours = tiny.fresh(case, seed=2, **options)
     state = {"model": dict(model.state_dict()), "cfg": {"model": as_saved(model.args)}}
-    with warm_start.loading(ours):
+    with warm_start.checkpoint_loading(ours):
         warm_start.compare_descriptions("checkpoint.pt", state)
         ours.load_state_dict(state["model"])
     return ours

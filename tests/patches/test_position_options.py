@@ -25,7 +25,7 @@ def warnings(before: Case, now: Case, as_saved=copy.copy) -> list[str]:
     logger.addHandler(handler)
     try:
         state = {"cfg": {"model": as_saved(tiny.model_of(before).args)}}
-        with warm_start.loading(tiny.model_of(now), starts=False):
+        with warm_start.checkpoint_loading(tiny.model_of(now), starts=False):
             warm_start.compare_descriptions("a.pt", state)
     finally:
         logger.removeHandler(handler)

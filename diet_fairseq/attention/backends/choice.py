@@ -26,7 +26,7 @@ BACKENDS = {
 
 
 def find_backend(setting: str | Backend) -> Backend:
-    """The backend with this key of `BACKENDS`; a `Backend` is returned as it is."""
+    """The backend with this key of `BACKENDS`; a `Backend` is returned unchanged."""
     return setting if isinstance(setting, Backend) else BACKENDS[setting]
 
 
@@ -104,7 +104,7 @@ def choose_on_cpu(call: CallShape, names: list[str]) -> str:
     """PyTorch's fused attention or the reference, which is quicker in most training.
 
     Fused attention is quicker for many keys, but supports neither dropout nor a gradient for an
-    added score: PyTorch then takes a path slower than the plain equation. Factors have a gradient,
+    added score: PyTorch then uses a path slower than the plain equation. Factors have a gradient,
     but make vectors longer. The fused backward pass in bfloat16 is slow.
     """
     inference = not call.training

@@ -49,7 +49,7 @@ def keep_tensor(saved: Tensor) -> Tensor:
 
 
 def describe_kind(name: str, call_shape: CallShape) -> tuple[Any, ...]:
-    """The properties of a call for which kernels are compiled, without lengths."""
+    """The properties of a call, except lengths, that determine the compiled kernels."""
     layout, schemes = call_shape.layout, call_shape.schemes
     is_learned = any(p.requires_grad for scheme in schemes for p in scheme.parameters())
     names = name, *(type(scheme).__name__ for scheme in schemes)

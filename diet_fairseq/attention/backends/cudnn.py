@@ -1,7 +1,7 @@
 """cuDNN's attention with a score that all sentences share, and a kernel for the score's gradient.
 
-PyTorch's `scaled_dot_product_attention` never gives a score that needs a gradient to cuDNN's
-kernel, the fastest one, because that kernel returns no gradient for it.
+cuDNN's kernel is the fastest, but returns no gradient for an added score. Therefore PyTorch's
+`scaled_dot_product_attention` never uses this kernel for a score that needs a gradient.
 """
 
 from typing import Any

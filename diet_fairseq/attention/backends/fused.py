@@ -13,7 +13,7 @@ from .call import AttentionCall
 
 
 def kernel_width(width: int, dtype: torch.dtype, device: str, masked: bool) -> int:
-    """The width to which vectors are padded for PyTorch's flash attention, or ``width``.
+    """The padded width of vectors for PyTorch's flash attention; ``width`` without padding.
 
     Flash attention needs a multiple of 8, at most 256, in half precision on CUDA, if nothing is
     masked (PyTorch 2.6 to 2.13, ``sdp_utils.cpp``). Other kernels gain nothing from padding.

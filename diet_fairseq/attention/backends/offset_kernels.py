@@ -149,7 +149,7 @@ def offset_forward(
     d: tl.constexpr, W: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     CAUSAL: tl.constexpr, P: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """BM rows of o, and of norm (B, H, Tq): the log2 of what their softmax divides by."""
+    """BM rows of o, and of norm (B, H, Tq): the log2 of the softmax's denominator."""
     tile, row = tl.program_id(0), tl.program_id(1)
     if CAUSAL:
         tile = tl.num_programs(0) - 1 - tile  # the longest first
@@ -360,8 +360,8 @@ def offset_line(
 ):  # fmt: skip
     """Eight entries of the line's gradient (H, Tq + Tk - 1), added in a fixed order.
 
-    sums (B, H, tiles of queries, tiles of keys, (BM + BN) / 8, 16): what
-    `offset_backward_queries` stored; tiles after a causal diagonal hold anything. Entry t of
+    sums (B, H, tiles of queries, tiles of keys, (BM + BN) / 8, 16): the
+    sums of `offset_backward_queries`; tiles after a causal diagonal hold anything. Entry t of
     diagonal r of a tile's blocks has the offset BN column - BM row + 8 r + t + 1 - BM.
     """
     block, h = tl.program_id(0) + lowest, tl.program_id(1)

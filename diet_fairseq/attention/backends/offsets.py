@@ -74,7 +74,7 @@ TILES = {
 }
 #: tiles of all kernels in float32, and for wide heads with dropout
 SMALL = Tile(32, 32, 4, 2)
-#: queries, over sentences and heads, from which tiles are timed: fewer leave a GPU idle
+#: smallest number of queries, over sentences and heads, at which tiles are timed
 AUTOTUNED = 2**16
 
 
@@ -158,7 +158,7 @@ def forward(
     return out, norm
 
 
-#: `forward` for torch.compile, which records it as it is
+#: `forward` as one operator, which torch.compile does not trace
 offset_attention = torch.library.custom_op(
     "diet_fairseq::offset_attention", forward, mutates_args=()
 )
@@ -228,7 +228,7 @@ class OffsetAttention(torch.autograd.Function):
 
 
 def empty_activations(x: Tensor) -> Tensor:
-    """An empty tensor of x's shape (B, H, T, d_h), in memory as fairseq's (T, B, H d_h)."""
+    """An empty tensor of x's shape (B, H, T, d_h) with fairseq's memory order (T, B, H d_h)."""
     batch, heads, tokens, width = x.shape
     return x.new_empty(tokens, batch, heads, width).permute(1, 2, 0, 3)
 
@@ -349,13 +349,13 @@ def is_even(queries: int, keys: int) -> bool:
 
 
 def token_major(x: Tensor) -> Tensor:
-    """x (B, H, T, d_h), in memory as fairseq's projections (T, B, H d_h); most need no copy."""
+    """x (B, H, T, d_h) in memory order (T, B, H d_h), as fairseq's projections; rarely copies."""
     return x.permute(2, 0, 1, 3).contiguous().permute(1, 2, 0, 3)
 
 
 @cache
 def autotune_kernel(name: str, tiles: tuple[Tile, ...]) -> Any:
-    """A kernel that takes the fastest of these tiles, timed once for each width, length and mask.
+    """A kernel that uses the fastest of these tiles, timed once for each width, length and mask.
 
     Triton times them at the first such call, and keeps its choice in a file (from Triton 3.4 on),
     so that later runs on the machine choose the same and return the same bits. Lengths are rounded

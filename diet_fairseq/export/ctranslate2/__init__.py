@@ -1,6 +1,6 @@
 """``export ctranslate2``: export of translation models to CTranslate2.
 
-CTranslate2 has T5's score of offset and head; `positions` writes our schemes in this form.
+CTranslate2 has T5's score for each offset and head; `positions` writes our schemes in this form.
 `specification` assigns all parameters.
 """
 
@@ -22,7 +22,7 @@ from ...translate.model_files import ModelOptions, resolve_model
 from .positions import exact_length
 from .specification import build_specification
 
-#: 4.6.0, 4.8.1 and 4.8.2 use the first layer's table of positions in all layers
+#: versions 4.6.0, 4.8.1 and 4.8.2 use the first layer's position table in all layers
 MIN_VERSION = (4, 8, 3)
 #: largest difference of log-probabilities in float32
 TOLERANCE = 1e-3
@@ -51,7 +51,7 @@ def run(args: Namespace) -> None:
 
 
 def check_version(version: str) -> None:
-    """Refuse a version of CTranslate2 that would silently compute something else."""
+    """Refuse a version of CTranslate2 that silently computes other scores."""
     if tuple(int(number) for number in re.findall(r"\d+", version)[:3]) < MIN_VERSION:
         raise UserError(
             f"CTranslate2 must be 4.8.3 or newer, but is {version}, which may use the first "
@@ -61,9 +61,9 @@ def check_version(version: str) -> None:
 
 
 def save_model(model: Any, folder: str, quantization: str, marks: Marks = UNMARKED) -> None:
-    """Write CTranslate2's files of fairseq's model into the folder."""
+    """Write fairseq's model in CTranslate2's format to ``folder``."""
     spec: Any = build_specification(model)
-    if marks.has_own_ends:  # the translator gives them with every sentence
+    if marks.has_own_ends:  # the translator adds both to every sentence
         spec.config.add_source_eos, spec.config.decoder_start_token = False, None
     spec.validate()
     spec.optimize(quantization=quantization)
@@ -72,7 +72,7 @@ def save_model(model: Any, folder: str, quantization: str, marks: Marks = UNMARK
 
 @torch.inference_mode()
 def measure_difference(model: Any, folder: str, marks: Marks = UNMARKED) -> float:
-    """The largest difference of the log-probabilities of random targets, in one batch."""
+    """The largest difference between the two models' log-probabilities, on random sentences."""
     source, target = model.encoder.dictionary, model.decoder.dictionary
     sources = random_sentences(source, exact_length(model.encoder), 1)
     targets = random_sentences(target, exact_length(model.decoder), 2)[::-1]
@@ -96,7 +96,7 @@ def measure_difference(model: Any, folder: str, marks: Marks = UNMARKED) -> floa
 
 
 def random_sentences(words: Dictionary, max_length: int, seed: int) -> list[Tensor]:
-    """Sentences of random words and </s>, of `LENGTHS` words and at most ``max_length`` tokens."""
+    """Random sentences of `LENGTHS` words and </s>, each of at most ``max_length`` tokens."""
     generator = torch.Generator().manual_seed(seed)
     lengths = [min(length, max_length - 1) for length in LENGTHS]
     end = torch.tensor([words.eos()])

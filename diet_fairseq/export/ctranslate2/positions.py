@@ -1,8 +1,8 @@
 """Position schemes in CTranslate2's form: scores of the offset, Shaw's tables, RoPE.
 
-A scheme whose only term is a score of the offset is written as a table of that score. The table
-ends at the offset from which on the score is constant or, where there is none (ALiBi), at the last
-offset within the model's positions, whose score CTranslate2 then uses for all offsets beyond.
+A scheme whose only term is a score of the offset is written as a table of this score. The table
+ends at the offset where the score becomes constant. If the score never does (ALiBi), the table ends
+at the model's largest offset, and CTranslate2 uses its last row for all larger offsets.
 """
 
 from typing import Any
@@ -33,8 +33,8 @@ class Positions:
 
     Attributes:
         schemes: the scheme of every layer; None for fairseq's own attention, or without positions
-        temperature: divisor of the logits, by which weights of queries and tables are divided
-        shaw, bias, rope: whether this form holds the positions; none of them: a table at the input
+        temperature: divisor of the logits; the export divides query weights and tables by it
+        shaw, bias, rope: the form of the positions; none of the three: a table at the input
     """
 
     def __init__(self, stack: Any) -> None:
@@ -49,7 +49,7 @@ class Positions:
         self.shaw = any(isinstance(scheme, Shaw) for scheme in self.schemes)
         self.rope = next((scheme for scheme in self.schemes if isinstance(scheme, Rope)), None)
         # By default CTranslate2 silently adds sinusoidal positions to the input, so a model without
-        # any positions has a score of zero.
+        # positions is exported with a score of zero.
         self.bias = not self.shaw and not self.rope and not at_input
         for scheme in self.schemes:
             if scheme is not None:
@@ -81,8 +81,8 @@ class Positions:
     def options(self) -> dict[str, Any]:
         """Options of the encoder's or decoder's specification.
 
-        CTranslate2 rotates the first ``rotary_dim`` dimensions D of a head, by base^(-2m / D).
-        p-RoPE rotates fewer than d_h and has the base of d_h, which is converted.
+        CTranslate2 rotates the first D = ``rotary_dim`` dimensions of a head by base^(-2m / D).
+        p-RoPE rotates D < d_h dimensions by base^(-2m / d_h), so its base is converted.
         """
         options: dict[str, Any] = {
             "relative_position": self.shaw,
@@ -135,7 +135,7 @@ class Positions:
 
 
 def exact_length(stack: Any) -> int:
-    """The length up to which CTranslate2 has the scores of the encoder or decoder."""
+    """The largest length at which CTranslate2 has all scores of the encoder or decoder."""
     limits = [
         scheme.shape.queries.positions
         for scheme in Positions(stack).schemes
@@ -157,15 +157,14 @@ def compute_offset_scores(scheme: PositionScheme, tokens: int) -> Offsets:
 
 @torch.no_grad()
 def bias_table(scheme: PositionScheme | None, heads: int, causal: bool) -> tuple[Tensor, int]:
-    """A score of offset and head as T5's buckets; without a scheme it is zero.
+    """The score of each offset and head in T5's buckets; zeros without a scheme.
 
-    Rows are buckets: half of them (causal: all) for offsets up to 0, half for those beyond, and
-    half of each for single offsets. The number of rows is such that the single offsets reach the
-    outermost one, beyond which the score is constant.
+    T5 has half of the rows (causal: all) for offsets up to 0 and half for positive offsets. The
+    first half of each part is for single offsets: L offsets, up to the largest offset in the table.
 
     Returns:
         (4 L, heads), in a decoder (2 L, heads): row k is offset -min(k, L - 1), row 2 L + k is
-        min(k, L - 1); and the ``max_distance``, which must be larger than L
+        offset min(k, L - 1); and T5's ``max_distance``, which must be larger than L
     """
     outermost = 0
     if scheme is not None:

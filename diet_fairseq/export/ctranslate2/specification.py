@@ -61,7 +61,7 @@ def build_specification(model: Any) -> Any:
 
 
 def write_stack(stack: Any) -> Any:
-    """The specification of the encoder or decoder, whose queries and keys change in place."""
+    """The specification of an encoder or decoder; changes its query and key weights in place."""
     positions = Positions(stack)
     attention, activation = stack.layers[0].self_attn, stack.cfg.activation_fn
     if activation not in ACTIVATIONS:
@@ -76,7 +76,7 @@ def write_stack(stack: Any) -> Any:
         **positions.options,
     }
     if hasattr(stack, "output_projection"):
-        # without heads for alignment it is the mean of all, as fairseq's
+        # 0: the alignment is the mean of all heads, as in fairseq
         spec = transformer_spec.TransformerDecoderSpec(alignment_heads=0, **options)
         embeddings, set_layer = spec.embeddings, converter.set_transformer_decoder_layer
     else:

@@ -10,10 +10,7 @@ from .translation import Translation, default_direction
 
 
 class Bart(Translation):
-    """Learned positions, LayerNorm after each part and the embeddings, and RoBERTa's dictionary.
-
-    Source and target begin with ``<s>``.
-    """
+    """Learned positions, post-norm, LayerNorm after the embeddings, and RoBERTa's dictionary."""
 
     model_class = "BartForConditionalGeneration"
     allowed: ClassVar = Translation.allowed | {

@@ -14,7 +14,7 @@ NSP = "cls.seq_relationship.weight"
 
 
 class Bert(MaskedLM):
-    """Segments at the input, a pooler, and classes of next sentences in the other order."""
+    """Segments at the input, a pooler, and the two next-sentence classes in reverse order."""
 
     model_class = "BertForPreTraining"
     headless_class = "BertForMaskedLM"
@@ -30,8 +30,8 @@ class Bert(MaskedLM):
     first_row = 0
     options: ClassVar = {"arch": "bert_learned", "segment_scheme": "input"}
 
-    def arguments(self, config: Any, tensors: State) -> dict[str, Any]:
-        options = super().arguments(config, tensors)
+    def fairseq_options(self, config: Any, tensors: State) -> dict[str, Any]:
+        options = super().fairseq_options(config, tensors)
         return options | {"num_segments": config.type_vocab_size, "nsp": NSP in tensors}
 
     def vocabularies(self, folder: Path, config: Any) -> list[Vocabulary]:
@@ -50,13 +50,13 @@ class Bert(MaskedLM):
 
 
 def flip_classes(state: State) -> State:
-    """The state with the two classes of next sentences in the other order."""
+    """The state with the two next-sentence classes exchanged."""
     names = {"nsp_head.weight", "nsp_head.bias"} & state.keys()
     return state | {name: state[name].flip(0) for name in names}
 
 
 def read_words(folder: Path) -> dict[str, int]:
-    """The ids of the words and their parts in ``vocab.txt``, or in ``tokenizer.json``."""
+    """The ids of words and word pieces in ``vocab.txt``, or else in ``tokenizer.json``."""
     path = folder / "vocab.txt"
     if not path.exists():
         return read_pieces(folder)

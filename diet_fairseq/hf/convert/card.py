@@ -45,7 +45,7 @@ The folder needs the package diet_fairseq {version} or newer, and no `trust_remo
 """
 ORIGINAL_SUMMARY = """{auto} with {parameters:,} parameters, trained with fairseq from a model that
 `diet-fairseq import hf` imported, and exported by `diet-fairseq export hf --original` {version}."""
-#: lines at the top of an imported model's card that hold for the model after training, too
+#: keys of an imported model's card that remain true after training
 KEPT_KEYS = ("language", "license", "license_name", "license_link")
 #: the card's name in a folder
 CARD_FILE = "README.md"
@@ -55,7 +55,7 @@ outputs = model.generate(**tokenizer("...", return_tensors="pt"){options})
 """
 #: number of bytes of a card that are read
 MAX_CARD = 100_000
-KEPT = "`{license}`, the licence of the model that this one was imported from."
+KEPT = "`{license}`, the licence of the model from which this model was imported."
 UNKNOWN = (
     "The licence is not known here. If you publish the model, add `license:` to the lines at the "
     "top; it may depend on the data and on the model that training started from."
@@ -66,8 +66,8 @@ def model_card(name: str, model: Any, loaded: Any) -> str:
     """The card of a model in transformers.
 
     Args:
-        name: of the folder
-        loaded: the `LoadedModel` that it was converted from
+        name: the name of the folder
+        loaded: the `LoadedModel` from which ``model`` was converted
     """
     auto, task = KINDS[type(model).__name__]
     description = loaded.description
@@ -101,7 +101,7 @@ def model_card(name: str, model: Any, loaded: Any) -> str:
 
 
 def fill_card(data: ModelCardData, **parts: str) -> str:
-    """The card with these lines at the top, and these parts of `CARD`."""
+    """The card with the metadata ``data`` and the other parts of `CARD`."""
     license = (KEPT if data.license else UNKNOWN).format(license=data.license)
     return CARD.format(data=data.to_yaml(), license=license, **parts)
 
@@ -122,11 +122,11 @@ def direction_lines(description: Any) -> str:
 
 
 def original_card(name: str, model: Any, folder: Path) -> str:
-    """The card of a model of a class of transformers, with lines of the imported model's card.
+    """The card of a model in its original class, with metadata of the imported model's card.
 
     Args:
-        name: of the folder
-        model: in transformers
+        name: the name of the folder
+        model: the model in transformers
         folder: the folder of the imported model's text files
     """
     kept = read_kept(read_top(folder))
@@ -141,9 +141,9 @@ def original_card(name: str, model: Any, folder: Path) -> str:
 
 
 def read_kept(top: str) -> dict[str, Any]:
-    """The values of `KEPT_KEYS` in the lines at the top of a card, which another person wrote.
+    """The values of `KEPT_KEYS` in a card's untrusted metadata; {} if this is not valid YAML.
 
-    Every scalar is text: ``no`` is Norwegian, and an impossible date is no error.
+    Every scalar is text: ``no`` is Norwegian, and an impossible date is not an error.
     """
     try:
         values = yaml.load(top.removeprefix("---\n"), Loader=yaml.BaseLoader)
@@ -160,13 +160,13 @@ def read_kept(top: str) -> dict[str, Any]:
 
 
 def hub_code(language: str) -> str | None:
-    """The Hub's code of a language such as de, deu_Latn or de_DE; None: it is not a code."""
+    """The Hub's code of a language such as de, deu_Latn or de_DE; None for other names."""
     match = re.fullmatch(r"([a-z]{2,3})(?:[_-]\w+)?", language)
     return match[1] if match else None
 
 
 def read_top(folder: Path) -> str:
-    """The lines at the top of the folder's ``README.md``, or nothing."""
+    """The metadata at the top of the folder's ``README.md``; empty without it."""
     path = folder / CARD_FILE
     if not path.is_file():
         return ""
@@ -176,7 +176,7 @@ def read_top(folder: Path) -> str:
 
 
 def read_license(folder: Path) -> str | None:
-    """The licence in the lines at the top of the folder's ``README.md``, if it has one."""
+    """The licence in the metadata of the folder's ``README.md``, or None."""
     top = read_top(folder)
     match = re.search(r"^license: *[\"']?(.*?)[\"']? *$", top, re.MULTILINE)
     return match[1] if match and re.fullmatch(LICENSE, match[1]) else None

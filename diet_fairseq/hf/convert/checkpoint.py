@@ -1,4 +1,4 @@
-"""The two ends of an import: a folder's tensors, and the checkpoint that fairseq loads."""
+"""Reading of a transformers folder's tensors, and writing of fairseq's checkpoint."""
 
 from argparse import Namespace
 from pathlib import Path
@@ -27,13 +27,13 @@ MODEL = "model.pt"
 
 
 def read_tensors(folder: Path, reads_bin: bool = False) -> dict[str, Tensor]:
-    """All tensors of the folder's safetensors.
+    """All tensors of a folder: name -> tensor.
 
     Args:
-        reads_bin: without safetensors, read ``pytorch_model*.bin`` as data
+        reads_bin: whether to read ``pytorch_model*.bin`` (as data) if there are no safetensors
 
     Raises:
-        UserError: there are none, or a file is damaged, or holds anything else
+        UserError: there is no such file, or a file is damaged or holds anything but tensors
     """
     if files := sorted(folder.glob("model*.safetensors")):
         for file in files:
@@ -60,8 +60,8 @@ def read_tensors(folder: Path, reads_bin: bool = False) -> dict[str, Tensor]:
     return tensors
 
 
-def complete(args: Namespace, data: Path, task: str) -> Namespace:
-    """All options of fairseq-train: its defaults, replaced by ``args``."""
+def complete_options(args: Namespace, data: Path, task: str) -> Namespace:
+    """All options of fairseq-train: ``args``, and defaults for the others."""
     words = [str(data), "--task", task, "--arch", args.arch]
     full = options.parse_args_and_arch(options.get_training_parser(default_task=task), words)
     ARCH_CONFIG_REGISTRY[args.arch](args)  # adds the options that follow from sizes
@@ -70,7 +70,7 @@ def complete(args: Namespace, data: Path, task: str) -> Namespace:
 
 
 def build_model(args: Namespace, source: Dictionary, target: Dictionary) -> Any:
-    """fairseq's model of these options and dictionaries."""
+    """fairseq's model with these options and dictionaries."""
     task: Any = SimpleNamespace(
         source_dictionary=source, target_dictionary=target, max_positions=lambda: None
     )
@@ -78,7 +78,7 @@ def build_model(args: Namespace, source: Dictionary, target: Dictionary) -> Any:
 
 
 def write_encoder_text(folder: Path, out: Path) -> None:
-    """Write how an encoder's text is prepared, and the licence of the model in ``folder``."""
+    """Write an encoder's `TextOptions`, with the licence of the model in ``folder``."""
     texts = read_texts(folder)
     text = TextOptions(
         lower=texts.do_lower_case or False,
@@ -90,7 +90,7 @@ def write_encoder_text(folder: Path, out: Path) -> None:
 
 
 def write_checkpoint(path: Path, args: Namespace, state: dict[str, Tensor]) -> None:
-    """Write a checkpoint of no updates, as fairseq-train writes its own."""
+    """Write a checkpoint with 0 updates in fairseq-train's format."""
     cfg = convert_namespace_to_omegaconf(args)
     history: dict[str, Any] = {"criterion_name": "", "optimizer_name": ""}
     history |= {"lr_scheduler_state": {}, "num_updates": 0}

@@ -1,6 +1,6 @@
 """Conversion of options between fairseq and transformers' configurations.
 
-Gains, which are in fairseq's state, are part of the configuration.
+fairseq stores gains in the state dict, transformers in the configuration.
 """
 
 from argparse import Namespace
@@ -73,8 +73,12 @@ def encoder_config(model: Any, head: str | None = None) -> DietEncoderConfig:
     )
 
 
-def arguments(config: Any) -> Namespace:
-    """fairseq's options of a model with this configuration; its ``arch`` completes them."""
+def fairseq_args(config: Any) -> Namespace:
+    """fairseq's options of a model with this configuration; ``arch`` determines all others.
+
+    Raises:
+        UserError: fairseq lacks the activation
+    """
     if config.activation_fn not in FAIRSEQ_ACTIVATIONS:
         raise UserError(f"the activation {config.activation_fn} has no counterpart in fairseq")
     sides = ("encoder", "decoder") if config.is_encoder_decoder else ("encoder",)
@@ -107,9 +111,9 @@ def arguments(config: Any) -> Namespace:
 
 
 def stock_positions(*stacks: Any) -> Namespace:
-    """The scheme that equals the positions of fairseq's own encoder, or encoder and decoder.
+    """The scheme that equals the positions of a stock encoder, or of stock encoder and decoder.
 
-    Our models with that scheme have fairseq's parameters under the same names.
+    Our models with this scheme have fairseq's parameters under the same names.
     """
     kinds = {
         type(None): "none",
@@ -134,7 +138,7 @@ def position_options(model: Any, args: Any, *stacks: Any) -> dict[str, Any]:
         for name, value in vars(PositionConfig.from_args(args)).items()
         if value is not None
     }
-    # users set attn_implementation, and fine-tune without random positions
+    # in transformers users set attn_implementation, and fine-tune without random positions
     for name in ("attention_backend", "position_sampling", "position_sampling_length"):
         options.pop(name, None)
     schemes = [

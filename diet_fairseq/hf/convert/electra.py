@@ -10,9 +10,9 @@ from .masked_lm import BODY, HEAD, MaskedLM
 
 
 class Electra(Bert):
-    """BERT with narrower embeddings, without a pooler; the generator has the language-model head.
+    """BERT with narrower embeddings and no pooler; only the generator has a language-model head.
 
-    A discriminator gets a new head, because diet_electra's own has a generator beside it.
+    A discriminator gets a new head, because the models of diet_electra also have a generator.
     """
 
     model_class = "ElectraForMaskedLM"
@@ -27,8 +27,8 @@ class Electra(Bert):
     heads = r"(?!)"
     untrained = r"pooler\..*"
 
-    def arguments(self, config: Any, tensors: State) -> dict[str, Any]:
-        options = super().arguments(config, tensors)
+    def fairseq_options(self, config: Any, tensors: State) -> dict[str, Any]:
+        options = super().fairseq_options(config, tensors)
         if config.embedding_size != config.hidden_size:
             options["embedding_size"] = config.embedding_size
         return options

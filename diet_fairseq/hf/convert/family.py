@@ -1,4 +1,4 @@
-"""What `import hf` knows about a class of transformers: options, names, vocabulary, text files."""
+"""Description of a transformers class for `import hf`: options, names, vocabulary, text files."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,13 +29,13 @@ State = dict[str, Tensor]
 
 
 class NewToken(BaseModel, strict=True):
-    """A token that a tokenizer knows besides its vocabulary."""
+    """A token that a tokenizer has in addition to its vocabulary."""
 
     content: str
 
 
 class Texts(BaseModel, strict=True):
-    """The options of ``tokenizer_config.json`` that count here, and tokens by their ids."""
+    """The options of ``tokenizer_config.json`` that the import uses, and added tokens by id."""
 
     source_lang: Language | None = None
     target_lang: Language | None = None
@@ -50,11 +50,11 @@ class Texts(BaseModel, strict=True):
 
 
 class Vocabulary(NamedTuple):
-    """A fairseq dictionary of a vocabulary in transformers.
+    """A transformers vocabulary as a dictionary of fairseq.
 
     Attributes:
         symbols: the symbols in fairseq's order
-        ids: their ids in transformers; -1: the vocabulary there lacks the symbol
+        ids: the symbols' ids in transformers; -1: transformers' vocabulary lacks the symbol
     """
 
     symbols: list[str]
@@ -62,13 +62,13 @@ class Vocabulary(NamedTuple):
 
     @classmethod
     def from_tokens(cls, tokens: Mapping[str, int], size: int, special: Mapping[str, str]) -> Any:
-        """The dictionary of a vocabulary of ``size`` ids, in their order after the special ones.
+        """The dictionary of a vocabulary of ``size`` ids: special symbols, then the others by id.
 
-        Ids without a token, and tokens that fairseq can't hold, get names as by fairseq.
+        Ids without a token, and tokens that fairseq can't store, become ``madeupword`` and the id.
 
         Args:
-            tokens: the ids of tokens
-            special: `SPECIAL` and perhaps ``<mask>``, which is last -> the token that it stands for
+            tokens: token -> id
+            special: symbol of `SPECIAL`, or ``<mask>``, which comes last -> its token
 
         Raises:
             UserError: an id is not from 0 to ``size`` - 1, or belongs to two tokens; or a special
@@ -102,14 +102,14 @@ class Vocabulary(NamedTuple):
         return cls(list(ids), list(ids.values()))
 
     def write(self, path: Path, without_mask: bool = False) -> None:
-        """Write fairseq's file; tasks for masked language modelling add ``<mask>`` themselves."""
+        """Write fairseq's file, ``without_mask`` for tasks that add ``<mask>`` themselves."""
         words = self.symbols[len(SPECIAL) :]
         if without_mask:
             words = [symbol for symbol in words if symbol != MASK]
         path.write_text("".join(f"{word} 1\n" for word in words), encoding="utf-8")
 
     def rows(self, tensor: Tensor, missing: float = 0.0) -> Tensor:
-        """(V, ..) in transformers' order -> (V', ..) in fairseq's."""
+        """(V, ..) in transformers' order -> (V', ..) in fairseq's order; ``missing`` without id."""
         ids = torch.tensor(self.ids)
         rows = tensor[ids.clamp(min=0)]
         rows[ids < 0] = missing
@@ -124,23 +124,23 @@ class Vocabulary(NamedTuple):
 
 
 class Family:
-    """A class of transformers, as a subclass describes it.
+    """Base class of the descriptions of classes of transformers.
 
     Attributes:
         model_class: the name of the class whose outputs are compared
-        allowed: option of the configuration -> the values that fairseq's model has
-        options: fairseq's options that all models of the class have
+        allowed: option of the configuration -> the values that fairseq's model supports
+        options: fairseq's options with one value for all models of the class
         names: patterns of parameter names in transformers -> names in fairseq; the first match
             counts, and None leaves a parameter out
-        option_names: fairseq's options -> names in the configuration, for equal values
-        token_tables: fairseq's parameters with a row for each token -> the index of the vocabulary
+        option_names: fairseq's option -> name in the configuration of the same value
+        token_tables: fairseq's parameters with a row for each token -> index of their vocabulary
         position_tables: fairseq's parameters with a row for each position
-        first_row: the row of position 0 in these tables of transformers; fairseq's is 2
+        first_row: the row of position 0 in transformers' position tables; in fairseq it is row 2
         optional: a pattern of the parameters that a folder may lack
-        heads: a pattern of those that are then left out
-        headless_class: the name of the class without them
+        heads: a pattern of the parameters of heads that are left out if the folder lacks them
+        headless_class: the name of the class without these heads
         positions: the position scheme
-        untrained: a pattern of fairseq's parameters that the class lacks, and training leaves alone
+        untrained: a pattern of fairseq's parameters that the class lacks and no training changes
     """
 
     model_class: ClassVar[str]
@@ -158,10 +158,10 @@ class Family:
     heads: ClassVar[str] = r"(?!)"
 
     def check(self, config: Mapping[str, Any]) -> None:
-        """Refuse a configuration with a value that fairseq's model can't have.
+        """Refuse a configuration that fairseq's model can't have.
 
         Raises:
-            UserError: names the option, its value, and the possible ones
+            UserError: an option has a value that is not `allowed`
         """
         for name, values in self.allowed.items():
             if name in config and config[name] not in values:
@@ -171,7 +171,7 @@ class Family:
                     f"has {text}: this folder can't be imported"
                 )
 
-    def arguments(self, config: Any, tensors: State) -> dict[str, Any]:
+    def fairseq_options(self, config: Any, tensors: State) -> dict[str, Any]:
         """fairseq's options, ``arch`` among them, for a folder with these parameters."""
         options = {name: getattr(config, key) for name, key in self.option_names.items()}
         activation = ACTIVATION_NAMES[options["activation_fn"]]
@@ -182,18 +182,18 @@ class Family:
         raise NotImplementedError
 
     def convert(self, tensors: State, vocabularies: list[Vocabulary], config: Any) -> State:
-        """The parameters of fairseq's model from those in transformers."""
-        state = dict(self.renamed(tensors))
+        """The parameters of fairseq's model from the parameters in transformers."""
+        state = dict(self.rename_to_fairseq(tensors))
         for name, index in self.token_tables.items():
             state[name] = vocabularies[index].rows(state[name])
         for name in self.position_tables:
             table = state[name][self.first_row :]
-            unused = table.new_zeros(2, table.size(1))  # up to the padding's row
+            unused = table.new_zeros(2, table.size(1))  # rows 0 and 1, of padding
             state[name] = torch.cat([unused, table])
         return state
 
     def restore(self, state: State, vocabularies: list[Vocabulary], config: Any) -> State:
-        """The inverse of `convert`, but for the names, which stay fairseq's."""
+        """The inverse of `convert`, except that names stay fairseq's names."""
         state = dict(state)
         for name, index in self.token_tables.items():
             state[name] = vocabularies[index].original_rows(state[name])
@@ -211,8 +211,8 @@ class Family:
         """
         raise NotImplementedError
 
-    def renamed(self, tensors: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-        """The tensors, or other values, with fairseq's names."""
+    def rename_to_fairseq(self, tensors: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        """Pairs of fairseq's name and the tensor, or other value."""
         for name, tensor in tensors.items():
             for pattern, new in self.names.items():
                 if match := re.fullmatch(pattern, name):
@@ -230,7 +230,7 @@ def read_tokens(path: Path) -> dict[str, int]:
 
 
 class AddedToken(BaseModel):
-    """A token of ``tokenizer.json`` beside its model."""
+    """A token of ``tokenizer.json`` outside the model's vocabulary."""
 
     id: StrictInt
     content: str
@@ -243,16 +243,16 @@ class TokenizerModel(BaseModel):
 
 
 class TokenizerJson(BaseModel):
-    """The content of ``tokenizer.json`` that has ids."""
+    """The parts of ``tokenizer.json`` that have ids."""
 
     model: TokenizerModel
     added_tokens: list[AddedToken] = []
 
 
 def read_pieces(folder: Path, languages: Sequence[str] = ()) -> dict[str, int]:
-    """The ids of tokens in ``tokenizer.json``, or, without it, of SentencePiece's with an offset.
+    """The ids of tokens in ``tokenizer.json``, or without this file in the SentencePiece model.
 
-    SentencePiece's first three pieces are marks, which fairseq has in another order, and four.
+    fairseq's four symbols `SPECIAL` replace the model's first three pieces, its special symbols.
 
     Args:
         languages: tokens that follow the pieces where there is no ``tokenizer.json``
@@ -288,6 +288,6 @@ def read_model_type(folder: Path, known: Iterable[str], reader: str, advice: str
 
 
 def read_texts(folder: Path) -> Texts:
-    """The folder's ``tokenizer_config.json``, or what follows without one."""
+    """The folder's ``tokenizer_config.json``, or the defaults without this file."""
     path = folder / "tokenizer_config.json"
     return read_json_object(path, Texts, advice=ADVICE) if path.exists() else Texts()

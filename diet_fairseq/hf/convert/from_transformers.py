@@ -12,25 +12,19 @@ from fairseq.data import Dictionary
 from ...checkpoints.configuration import no_larger_than
 from ...checkpoints.plain import quote, reason
 from ...errors import UserError, as_user_error
-from ...files import (
-    MAX_VOCABULARY_BYTES,
-    atomic_folder,
-    check_regular,
-    read_json,
-    refuse_existing,
-)
+from ...files import MAX_VOCABULARY_BYTES, atomic_folder, check_regular, read_json, refuse_existing
 from ...translate.model_json import MODEL_JSON, read_model_json
 from ..configuration import DietEncoderConfig, DietTransformerConfig
 from ..tokenizer import FILES
 from .checkpoint import (
     MODEL,
     build_model,
-    complete,
+    complete_options,
     read_tensors,
     write_checkpoint,
     write_encoder_text,
 )
-from .configuration import arguments
+from .configuration import fairseq_args
 from .family import Texts, read_model_type, read_texts
 from .original import FAMILIES, import_original, refuse_config
 from .parameters import load
@@ -74,13 +68,13 @@ def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], 
     """Write the checkpoint, its dictionaries and its subword model to ``out``.
 
     Args:
-        data: the name that ``out`` will have
+        data: the path to which ``out`` will be renamed
 
     Returns:
-        names of parameters that are missing in the folder, and of those that are not read
+        names of parameters that the folder lacks, and names of its tensors that are not read
     """
     tensors = read_tensors(folder)
-    args = arguments(config)
+    args = fairseq_args(config)
     args.nsp = "nsp_head.weight" in tensors
     texts = read_texts(folder)
     if config.is_encoder_decoder:  # fairseq needs names, which need not be languages
@@ -89,7 +83,7 @@ def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], 
     new_tokens = {number: token.content for number, token in texts.added_tokens_decoder.items()}
     names = dictionary_names(folder, args, texts)
     source, target = write_dictionaries(folder, out, config, names, new_tokens)
-    args = complete(args, data, "translation" if config.is_encoder_decoder else "masked_lm")
+    args = complete_options(args, data, "translation" if config.is_encoder_decoder else "masked_lm")
     size = sum(tensor.nbytes for tensor in tensors.values())
     with refuse_config(folder / "config.json"), no_larger_than(size):
         model = build_model(args, source, target)
@@ -128,7 +122,7 @@ def write_dictionaries(
     """Write the dictionaries where fairseq's tasks look for them, and the subword model.
 
     Args:
-        names: of the files that are written
+        names: the names of the files to write
         new_tokens: tokens by their ids, for a vocabulary that has grown in transformers
 
     Returns:
@@ -151,7 +145,7 @@ def write_dictionaries(
         except Exception as error:
             raise UserError(f"{file} is not a dictionary ({reason(error)}): replace it") from error
         if not config.is_encoder_decoder and size == len(dictionary) + 1:
-            dictionary.add_symbol("<mask>")  # by the task, so that the file stays as it is
+            dictionary.add_symbol("<mask>")  # the task adds it, so the file does not change
             symbols = []
         else:
             symbols = add_symbols(dictionary, size, new_tokens, file)
@@ -169,7 +163,7 @@ def add_symbols(
 ) -> list[str]:
     """Add the tokens of a vocabulary that has grown in transformers, in the order of their ids.
 
-    Ids without a token, which pad a vocabulary to a multiple, get names as by fairseq.
+    Ids without a token, which pad a vocabulary to a multiple, become ``madeupword`` and the id.
 
     Returns:
         the new symbols
@@ -188,7 +182,7 @@ def add_symbols(
         if symbol in dictionary or symbol.split() != [symbol]:
             raise UserError(
                 f"the token {quote(symbol)} of tokenizer_config.json can't be a new symbol of "
-                f"{file}: it must not be in it, nor contain white space; rename it"
+                f"{file}: it is already there, or contains white space; rename it"
             )
         dictionary.add_symbol(symbol)
         symbols.append(symbol)

@@ -13,7 +13,7 @@ from .translation import TAGGED, Translation
 
 
 class M2M100(Translation):
-    """fairseq's own model of `translation_multi_simple_epoch`, with its sinusoids."""
+    """The model of fairseq's ``translation_multi_simple_epoch``, with fairseq's sinusoids."""
 
     model_class = "M2M100ForConditionalGeneration"
     positions = "sinusoidal"

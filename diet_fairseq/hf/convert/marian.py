@@ -14,9 +14,9 @@ from .translation import Translation
 class Marian(Translation):
     """Sinusoids from position 0, a bias of the logits, and a decoder that starts with ``<pad>``.
 
-    Marian's sinusoids have other frequencies than fairseq's, so they are rows of a learned table.
-    Its row for the target's position 0 also makes ``</s>``, with which fairseq's decoder starts,
-    into Marian's start token.
+    Marian's sinusoids have other frequencies than fairseq's, so they become a learned table.
+    fairseq's decoder starts with ``</s>``: the decoder's row of position 0 also contains the
+    difference between Marian's start token and ``</s>``.
     """
 
     model_class = "MarianMTModel"
@@ -42,7 +42,7 @@ class Marian(Translation):
         return [Vocabulary.from_tokens(read_tokens(file), size, {}) for file, size in files]
 
     def directions(self, texts: Texts, vocabularies: list[Vocabulary]) -> Directions | None:
-        """Target languages, if the vocabulary has their tags."""
+        """Directions to the languages whose tags the vocabulary has; None without tags."""
         known = super().directions(texts, vocabularies)
         if known is None or len(vocabularies) > 1:
             return None
@@ -69,7 +69,7 @@ class Marian(Translation):
 
 
 def start_difference(embeddings: Tensor, config: Any) -> Tensor:
-    """(d,): what makes the input ``</s>`` of the decoder into Marian's start token."""
+    """(d,): the decoder's input for Marian's start token minus its input for ``</s>``."""
     start = embeddings[config.decoder_start_token_id] - embeddings[config.eos_token_id]
     scale: float = config.d_model**0.5 if config.scale_embedding else 1.0
     return scale * start

@@ -1,4 +1,4 @@
-"""What `import hf` knows about all masked language models of transformers."""
+"""Base class of the descriptions of masked language models for `import hf`."""
 
 from pathlib import Path
 from typing import Any, ClassVar
@@ -42,7 +42,7 @@ class MaskedLM(Family):
         ),
         r"(?:lm_head|cls\.predictions)\.decoder\.weight": f"{HEAD}weight",
         r"(?:lm_head|cls\.predictions)\.decoder\.bias": f"{HEAD}bias",
-        r"(?:lm_head|cls\.predictions)\.bias": None,  # is not read, if it differs
+        r"(?:lm_head|cls\.predictions)\.bias": None,  # transformers ties it to decoder.bias
         r"(?:lm_head|cls\.predictions\.transform)\.dense\.(.*)": rf"{HEAD}dense.\1",
         r"(?:lm_head\.layer_norm|cls\.predictions\.transform\.LayerNorm)\.(.*)": (
             rf"{HEAD}layer_norm.\1"
@@ -64,26 +64,26 @@ class MaskedLM(Family):
     )
     position_tables = (f"{BODY}embed_positions.weight",)
 
-    def arguments(self, config: Any, tensors: State) -> dict[str, Any]:
+    def fairseq_options(self, config: Any, tensors: State) -> dict[str, Any]:
         positions = config.max_position_embeddings - self.first_row
-        return super().arguments(config, tensors) | {
+        return super().fairseq_options(config, tensors) | {
             "max_positions": positions,
             "tokens_per_sample": positions,
             "untie_weights_roberta": not config.tie_word_embeddings,
         }
 
     def write_text(self, folder: Path, out: Path) -> None:
-        """Write the files that fairseq's own encoders of text need."""
+        """Write the files of fairseq's ``--bpe``."""
         raise NotImplementedError
 
     @torch.no_grad()
     def difference(
         self, model: Any, reference: Any, vocabularies: list[Vocabulary]
     ) -> tuple[float, float]:
-        """As in `Family`, of logits.
+        """Compare logits; see `Family.difference`.
 
         transformers reads random sentences with padding on the right, fairseq with padding on
-        either side: BERT in transformers numbers the positions from the padding on.
+        either side, because transformers' BERT counts padding on the left as positions.
         """
         [vocabulary], dictionary = vocabularies, model.encoder.dictionary
         pad, ids = dictionary.pad(), torch.tensor(vocabulary.ids)

@@ -31,7 +31,7 @@ class MBart(Translation):
     tag = r"([a-z]{2}_[A-Z]{2})"
 
     def marks(self, texts: Texts) -> Marks:
-        """mBART-50's are M2M-100's; mBART-25 ends its source, and starts its target, with a tag."""
+        """mBART-50 has M2M-100's marks; mBART-25 ends a source and starts a target with a tag."""
         if (texts.tokenizer_class or "").startswith("MBart50"):
             return TAGGED
         return Marks(source_end=(EOS, SOURCE), target_start=TARGET)

@@ -32,7 +32,7 @@ from .card import CARD_FILE, read_license
 from .checkpoint import (
     MODEL,
     build_model,
-    complete,
+    complete_options,
     read_tensors,
     write_checkpoint,
     write_encoder_text,
@@ -52,16 +52,16 @@ ORIGINAL_FILES = (
     "vocab.json", "target_vocab.json", "vocab.txt", "merges.txt",
     "source.spm", "target.spm", PIECES,
 )  # fmt: skip
-#: the file with fairseq-train's options, but for ``--arch``
+#: the file with fairseq-train's options, except ``--arch``
 OPTIONS = "options.txt"
-#: parts of the names of sizes -> largest values
+#: part of the name of a size -> its largest value
 LARGEST = {**LARGEST_SIZES, "position_embeddings": 1 << 16, "d_model": 1 << 20}
 #: largest difference of outputs, divided by the largest output if that is above 1
 TOLERANCE = 1e-5
 
 
 class Generation(BaseModel, strict=True):
-    """The defaults of ``generate`` that a model.json has, and others that change translations."""
+    """Defaults of ``generate`` that model.json stores, and others that change translations."""
 
     num_beams: int | None = None
     length_penalty: float | None = None
@@ -83,10 +83,10 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> list[str]
 
     Args:
         kind: a key of `FAMILIES`
-        data: the name that ``out`` will have
+        data: the path to which ``out`` will be renamed
 
     Returns:
-        lines to print when ``out`` has its name
+        lines to print after renaming
 
     Raises:
         UserError: fairseq's model can't compute what the folder's model computes
@@ -103,7 +103,7 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> list[str]
         for name, tensor in reference.state_dict().items()
         if not (name in missing_names and re.fullmatch(family.heads, name))
     }
-    options = family.arguments(config, tensors)
+    options = family.fairseq_options(config, tensors)
     args = Namespace(**options)
     translates, directions, names = bool(config.is_encoder_decoder), None, ["dict.txt"]
     if translates:
@@ -119,7 +119,7 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> list[str]
         if not translates:
             dictionary.add_symbol(MASK)
         dictionaries.append(dictionary)
-    args = complete(args, data, "translation" if translates else "masked_lm")
+    args = complete_options(args, data, "translation" if translates else "masked_lm")
     model = build_model(args, dictionaries[0], dictionaries[-1]).eval()
     state = family.convert(tensors, vocabularies, config)
     load_parameters(model, state, folder)
@@ -187,8 +187,8 @@ def model_class(family: Family) -> Any:
 
 
 def refuse_config(path: Path) -> AbstractContextManager[None]:
-    """Report errors of transformers that a configuration causes."""
-    return as_user_error(lambda error: f"{path} describes no model ({reason(error)}): {ADVICE}")
+    """A context that reports errors of transformers about a configuration as `UserError`."""
+    return as_user_error(lambda error: f"{path} is not valid ({reason(error)}): {ADVICE}")
 
 
 def load_reference(
@@ -203,17 +203,17 @@ def load_reference(
     transformers.logging.disable_progress_bar()
     size = sum(tensor.nbytes for tensor in tensors.values())
     with refuse_config(folder / "config.json"), no_larger_than(size):
-        reference, loading = model_class(family).from_pretrained(
+        reference, loading_info = model_class(family).from_pretrained(
             None,
             config=config,
             state_dict=dict(tensors),
             dtype=torch.float32,
             output_loading_info=True,
         )
-    missing_names = sorted(loading["missing_keys"])
+    missing_names = sorted(loading_info["missing_keys"])
     if required := [name for name in missing_names if not re.fullmatch(family.optional, name)]:
         raise UserError(f"{folder}'s weights lack {required[0]}: give a complete folder")
-    return reference.eval(), missing_names, sorted(loading["unexpected_keys"])
+    return reference.eval(), missing_names, sorted(loading_info["unexpected_keys"])
 
 
 def check_special(vocabulary: Vocabulary, config: Any, folder: Path) -> None:
@@ -232,7 +232,7 @@ def load_parameters(model: nn.Module, state: dict[str, Tensor], folder: Path) ->
     """Load fairseq's parameters into its model.
 
     Raises:
-        UserError: the model has other parameters, or of another shape
+        UserError: the model and ``state`` differ in the names or shapes of parameters
     """
     names = {name for name in model.state_dict() if not name.endswith("version")}
     if differing := sorted(names ^ state.keys()):
@@ -249,13 +249,13 @@ def load_parameters(model: nn.Module, state: dict[str, Tensor], folder: Path) ->
 def check_same(
     family: Family, model: Any, reference: Any, vocabularies: list[Vocabulary], message: str
 ) -> None:
-    """Refuse a model whose outputs differ from those in transformers.
+    """Refuse a model of fairseq whose outputs differ from the outputs in transformers.
 
     Args:
         message: the error, with ``{difference}``
 
     Raises:
-        UserError: they differ by more than `TOLERANCE`
+        UserError: the outputs differ by more than `TOLERANCE`
     """
     difference, largest = family.difference(model, reference, vocabularies)
     if not difference <= TOLERANCE * max(1.0, largest):
@@ -273,7 +273,7 @@ def write_model_json(
             values |= read.model_dump(exclude_none=True)
     if unsupported := {n: v for n, v in values.items() if v != NEUTRAL.get(n, v)}:
         text = ", ".join(f"{name} {value}" for name, value in unsupported.items())
-        print(f"not imported, because search here has no such option: {text}")
+        print(f"not imported, because model.json has no such options: {text}")
     longest = values.get("max_new_tokens") or values.get("max_length", 1) - 1  # without the start
     ModelDescription(
         "fairseq", args.source_lang, args.target_lang, out, out / MODEL, out,
@@ -288,7 +288,7 @@ def write_model_json(
 
 
 def flags(options: dict[str, Any]) -> str:
-    """fairseq-train's flags of these options."""
+    """The options as flags of fairseq-train."""
     words = []
     for name, value in options.items():
         if value is True:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ...errors import UserError
 
-#: the classification head of the task ``question_answering`` of version 0.2, for every token
+#: the classification head of version 0.2 for question answering, which reads every token
 SPAN = "span"
 #: prefix in fairseq -> prefix in transformers; the first match counts
 ENCODER_NAMES = {

@@ -52,7 +52,7 @@ def gpt2_vocabulary(folder: Path, size: int) -> Vocabulary:
     symbols = {
         str(numbers.get(token, token)): n
         for token, n in tokens.items()
-        if token != MASK or n < size  # BART's tokenizer may have a mask that its model lacks
+        if token != MASK or n < size  # BART's tokenizer may have a mask that the model lacks
     }
     return Vocabulary.from_tokens(symbols, size, {MASK: MASK})
 

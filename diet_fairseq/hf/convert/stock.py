@@ -1,4 +1,4 @@
-"""The folder that `original` would have kept, of fairseq's own RoBERTa and BART."""
+"""``export hf --original`` for RoBERTa and BART that were trained in fairseq, not imported."""
 
 import json
 from pathlib import Path
@@ -16,10 +16,10 @@ SPECIAL_IDS = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
 
 
 def write_original(loaded: Any, folder: Path) -> bool:
-    """Write the configuration and the tokenizer of the class that has the model's layout.
+    """Write the configuration and the tokenizer of the transformers class for the model.
 
     Returns:
-        whether there is such a class: RoBERTa's and BART's need ``--subwords vocab.bpe``
+        whether there is a class: RoBERTa and BART need GPT-2's subwords (``vocab.bpe``)
     """
     subwords = loaded.description.tokenizers[0].subwords
     if not isinstance(subwords, Gpt2):
@@ -57,6 +57,6 @@ def bart_values(loaded: Any) -> dict[str, Any]:
 
 
 def equal_values(config: Any, family: Family) -> dict[str, Any]:
-    """The options that a configuration of ours shares with the family's under another name."""
+    """The values of our configuration under the family's names of options."""
     names = {"vocab_size": "vocab_size", **family.option_names}
     return {key: getattr(config, name) for name, key in names.items() if hasattr(config, name)}

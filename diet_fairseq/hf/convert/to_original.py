@@ -1,7 +1,7 @@
 """``diet-fairseq export hf --original``: export to the class of transformers that was imported.
 
 `original` keeps the imported folder's configuration and text files in the folder `ORIGINAL`. The
-parameters get their names by the table that the import reads, and their values by `restore`.
+export inverts the import's names of parameters, `Family.names`, and values, `Family.restore`.
 """
 
 import re
@@ -43,7 +43,7 @@ def export_original(loaded: Any, out: Path) -> None:
         loaded: the `LoadedModel`
 
     Raises:
-        UserError: the model was not imported, or has since changed in what the class can't express
+        UserError: the model was not imported, or has changes that the class can't represent
     """
     with TemporaryDirectory() as stock:
         folder = find_original(loaded, Path(stock))
@@ -52,7 +52,7 @@ def export_original(loaded: Any, out: Path) -> None:
 
 
 def export_class(loaded: Any, family: Any, folder: Path, out: Path) -> None:
-    """Write a folder of the class of ``family``, whose other files are in ``folder``."""
+    """Write a folder of the class of ``family``, with the other files from ``folder``."""
     check_positions(loaded, family)
     config = read_config(family, folder)
     vocabularies = family.vocabularies(folder, config)
@@ -76,7 +76,7 @@ def export_class(loaded: Any, family: Any, folder: Path, out: Path) -> None:
     with atomic_folder(out) as new:
         if reference.can_generate():
             reference.generation_config.save_pretrained(new)
-        copy_files(folder, new)  # the folder's own defaults of generation, if it has a file
+        copy_files(folder, new)  # may replace the generation_config.json
         reference.config.save_pretrained(new)
         (new / "model.safetensors").write_bytes(save(weights, metadata={"format": "pt"}))
         card = original_card(out.name, reference, folder)
@@ -107,7 +107,7 @@ def find_original(loaded: Any, stock: Path) -> Path:
 
 
 def check_positions(loaded: Any, family: Family) -> None:
-    """Refuse a model with another position scheme than the class."""
+    """Refuse a model whose position scheme is not the scheme of the class."""
     stacks = loaded.stacks.values()
     for name, stack in loaded.stacks.items():
         if isinstance(stack, Stack):
@@ -146,7 +146,7 @@ def original_tensors(
     """The parameters with their names and values in transformers.
 
     Raises:
-        UserError: the class lacks a parameter, or has it in another shape
+        UserError: the class lacks a parameter, or has another shape for it
     """
     state = {
         name: tensor
@@ -157,7 +157,7 @@ def original_tensors(
     with refuse_config(folder / "config.json"), no_larger_than(size), torch.device("meta"):
         model = model_class(family)(config)
     places, ties = model.state_dict(), model.all_tied_weights_keys
-    names = dict(family.renamed({name: name for name in places}))
+    names = dict(family.rename_to_fairseq({name: name for name in places}))
     if unknown := [name for name in state if name not in names]:
         raise UserError(
             f"{loaded.path} has the parameter {unknown[0]}, which {family.model_class} lacks: "

@@ -64,7 +64,7 @@ def run(args: Namespace) -> None:
 
 
 def find_head(model: Any, task: Any) -> str | None:
-    """The name of an encoder's classification head, or None; of several heads, the trained one."""
+    """The name of an encoder's classification head, preferably its task's head, or None."""
     heads = list(getattr(model, "classification_heads", {}))
     name = getattr(task.cfg, "classification_head_name", None)
     return name if name in heads else next(iter(heads), None)
@@ -164,7 +164,7 @@ class ConvertedModel(NamedTuple):
 
     Attributes:
         model: the model in transformers
-        tensors: the parameters of the model, and of other heads, which the model doesn't have
+        tensors: the parameters of the model, and of heads that the model in transformers lacks
     """
 
     model: Any
@@ -209,7 +209,7 @@ def convert(model: Any, head: str | None = None) -> ConvertedModel:
     if unmatched:
         rest = f" and {len(unmatched) - 1} more" if len(unmatched) > 1 else ""
         raise UserError(
-            f"the model has options that its form in transformers lacks ({unmatched[0]}{rest}): "
+            f"the model has options that the transformers version lacks ({unmatched[0]}{rest}): "
             "keep it in fairseq"
         )
     converted.load_state_dict({name: state[name] for name in names_read})

@@ -1,4 +1,4 @@
-"""What `import hf` knows about all translation models of transformers."""
+"""Base class of the descriptions of translation models for `import hf`."""
 
 import re
 import shutil
@@ -15,8 +15,8 @@ from ...text.subwords import TARGET as TARGET_PREFIX
 from ...translate.directions import LANGUAGE, SOURCE, TARGET, Directions, Marks
 from .family import ACTIVATION_NAMES, PIECES, Family, State, Texts, Vocabulary
 
-#: the number that the logit of a symbol without an id is below all biases: its probability is
-#: nothing in float32, and label smoothing's loss stays finite
+#: the bias of a symbol without an id is the smallest bias minus this number: its probability is
+#: negligible in float32, and the label-smoothed loss stays finite
 UNUSED = 30.0
 
 #: fairseq's name of the bias of the logits
@@ -68,9 +68,9 @@ class Translation(Family):
     #: the pattern of a language's tag, whose last group is the language
     tag: ClassVar[str] = r"(?!)"
 
-    def arguments(self, config: Any, tensors: State) -> dict[str, Any]:
+    def fairseq_options(self, config: Any, tensors: State) -> dict[str, Any]:
         shares_all = getattr(config, "share_encoder_decoder_embeddings", True)
-        return super().arguments(config, tensors) | {
+        return super().fairseq_options(config, tensors) | {
             "no_scale_embedding": not config.scale_embedding,
             "share_all_embeddings": shares_all and config.tie_word_embeddings,
             "share_decoder_input_output_embed": config.tie_word_embeddings,
@@ -97,7 +97,7 @@ class Translation(Family):
         return TAGGED
 
     def directions(self, texts: Texts, vocabularies: list[Vocabulary]) -> Directions | None:
-        """The directions of a model whose vocabulary has tags of languages."""
+        """The directions of a model whose vocabulary has language tags; None without tags."""
         tags = {}
         for symbol in vocabularies[0].symbols:
             match = re.fullmatch(self.tag, symbol)
@@ -137,10 +137,10 @@ class Translation(Family):
     def difference(
         self, model: Any, reference: Any, vocabularies: list[Vocabulary]
     ) -> tuple[float, float]:
-        """As in `Family`, of log-probabilities.
+        """Compare log-probabilities; see `Family.difference`.
 
         transformers reads random sentences with padding on the right, fairseq with padding on
-        either side: some classes of transformers number the positions from the padding on.
+        either side, because some classes of transformers count padding on the left as positions.
         """
         source, target = vocabularies[0], vocabularies[-1]
         pad, eos = model.encoder.dictionary.pad(), model.encoder.dictionary.eos()
@@ -180,7 +180,7 @@ class Translation(Family):
 
 
 def default_direction(texts: Texts, directions: Directions | None) -> tuple[str, str]:
-    """The languages that a folder names, or others that fairseq's files or its tags have."""
+    """The folder's languages, or defaults that fit the dictionaries' names or the tags."""
     source, target = texts.source_lang or texts.src_lang, texts.target_lang or texts.tgt_lang
     if directions is None:
         names = source or "source", target or "target"

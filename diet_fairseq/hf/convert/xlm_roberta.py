@@ -13,7 +13,7 @@ from .masked_lm import BODY, MaskedLM
 
 
 class XLMRoberta(MaskedLM):
-    """RoBERTa, whose one kind of token is added to the positions, and SentencePiece's pieces."""
+    """RoBERTa with SentencePiece's pieces; the only token type is added to the positions."""
 
     model_class = "XLMRobertaForMaskedLM"
     allowed: ClassVar = MaskedLM.allowed | {"type_vocab_size": (1,), "pad_token_id": (1,)}
@@ -31,7 +31,7 @@ class XLMRoberta(MaskedLM):
 
     def restore(self, state: State, vocabularies: list[Vocabulary], config: Any) -> State:
         state = super().restore(state, vocabularies, config)
-        kind = torch.zeros(config.type_vocab_size, config.hidden_size)  # is in the positions
+        kind = torch.zeros(config.type_vocab_size, config.hidden_size)  # added to the positions
         return state | {f"{BODY}embed_segments.weight": kind}
 
     def write_text(self, folder: Path, out: Path) -> None:

@@ -40,7 +40,7 @@ def application(
     Args:
         translator: translates the requests
         limits: the limits of requests (default: the values of `Limits`)
-        host_names: host names that are allowed besides `LOCAL_HOSTS`; ``*`` allows all
+        host_names: allowed host names in addition to `LOCAL_HOSTS`; ``*`` allows all
     """
     source, target = translator.source_lang, translator.target_lang
     targets, limits = translator.targets, limits or Limits()
@@ -67,7 +67,7 @@ def application(
                 key, fields = await read_request(
                     request, (source, target), targets, translator.search.beam, limits
                 )
-                if batches.waiting + len(fields.lines) > limits.waiting:
+                if batches.waiting_lines + len(fields.lines) > limits.waiting:
                     text = "the request queue is full: try again later"
                     raise HTTPException(503, text, {"Retry-After": "1"})
                 candidates = await batches.submit(key, fields.lines)
@@ -85,7 +85,8 @@ def application(
             raise HTTPException(500, text) from error
 
     async def health(_: Request) -> Response:
-        fields = {"status": "ok", "source": source, "target": target, "waiting": batches.waiting}
+        count = batches.waiting_lines
+        fields = {"status": "ok", "source": source, "target": target, "waiting": count}
         return JSONResponse(fields)
 
     async def languages(_: Request) -> Response:

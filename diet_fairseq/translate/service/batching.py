@@ -80,7 +80,7 @@ class Batches:
         self._arrival = asyncio.Event()
 
     @property
-    def waiting(self) -> int:
+    def waiting_lines(self) -> int:
         """The number of lines in the queue, without the lines of cancelled requests."""
         return sum(len(job.lines) for job in self._queue if not job.answer.done())
 

@@ -108,7 +108,7 @@ class Server(uvicorn.Server):
 
     Args:
         app: the ASGI application
-        seconds: the time in which the application answers a request
+        seconds: time limit of a request
     """
 
     def __init__(self, app: Any, seconds: float) -> None:
