@@ -141,11 +141,5 @@ def test_an_unknown_backend_is_refused():
         )
 
 
-MUTANTS: mutants.Table = [
-    (check_one_decision, mutants.a_second_decision, "diet_abs"),
-]
-
-
-@mutants.each(MUTANTS)
-def test_a_mutant_is_caught(check, mutant, case):
-    mutants.assert_caught(check, mutant, case)
+MUTANTS: mutants.Table = [(check_one_decision, mutants.a_second_decision, "diet_abs")]
+test_a_mutant_is_caught = mutants.build_test(MUTANTS)

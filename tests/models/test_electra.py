@@ -385,8 +385,4 @@ MUTANTS: mutants.Table = [
     (check_sampling, mutants.a_sample_with_a_gradient, "tupe_r"),
     (check_logits, mutants.logits_of_every_token, "tupe_r"),
 ]
-
-
-@mutants.each(MUTANTS)
-def test_a_mutant_is_caught(check, mutant, case):
-    mutants.assert_caught(check, mutant, case)
+test_a_mutant_is_caught = mutants.build_test(MUTANTS)

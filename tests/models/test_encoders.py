@@ -247,11 +247,7 @@ MUTANTS: mutants.Table = [
     (check_segments, mutants.segments_that_get_lost, "diet_rel-bert"),
     (check_heads, mutants.heads_that_read_column_0, "t5-roberta"),
 ]
-
-
-@mutants.each(MUTANTS)
-def test_a_mutant_is_caught(check, mutant, case):
-    mutants.assert_caught(check, mutant, case)
+test_a_mutant_is_caught = mutants.build_test(MUTANTS)
 
 
 @pytest.mark.parametrize("family", ["roberta", "bert", "electra"])

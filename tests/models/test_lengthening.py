@@ -177,8 +177,4 @@ MUTANTS: mutants.Table = [
     (check_lengthening, mutants.tables_that_begin_anew, "diet_abs-roberta"),
     (check_offsets, mutants.offsets_that_begin_anew, "diet_rel"),
 ]
-
-
-@mutants.each(MUTANTS)
-def test_a_mutant_is_caught(check, mutant, case):
-    mutants.assert_caught(check, mutant, case)
+test_a_mutant_is_caught = mutants.build_test(MUTANTS)

@@ -388,8 +388,4 @@ MUTANTS: mutants.Table = [
     (check_meaning, mutants.positions_compared_by_shapes_alone, "untied"),
     (check_scale, mutants.positions_that_keep_their_scale, "tupe_a-roberta"),
 ]
-
-
-@mutants.each(MUTANTS)
-def test_a_mutant_is_caught(check, mutant, case):
-    mutants.assert_caught(check, mutant, case)
+test_a_mutant_is_caught = mutants.build_test(MUTANTS)

@@ -137,64 +137,7 @@ def test_deberta_s_rows_are_those_of_v2_s_log_buckets(buckets, max_distance):
     assert ends.tolist() == [expected[0], expected[-1]]
 
 
-# --- CoPE ------------------------------------------------------------------------------------
-
-
-def appendix_b(query: Tensor, logits: Tensor, embeddings: Tensor) -> Tensor:
-    """The paper's listing: masked logits (B, H, T, T) -> what is added to them."""
-    positions = logits.sigmoid().flip(-1).cumsum(-1).flip(-1).clamp(max=embeddings.size(1) - 1)
-    of_integers = query @ embeddings.mT
-    above, below = (of_integers.gather(-1, p.long()) for p in (positions.ceil(), positions.floor()))
-    share = positions - positions.floor()
-    return above * share + below * (1 - share)
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("length", [3, 64])
-def test_cope_in_a_decoder_is_the_listing_of_the_paper(length):
-    """CoPE's query is scaled here, as in the equation and in the released code."""
-    module, x = attention_of("cope", causal=True, cope_length=length), tiny.vectors(2, LENGTH, DIM)
-    scheme: Any = module.positions
-    q, k, v = (
-        split(project(x)).permute(1, 2, 0, 3)
-        for project in (module.q_proj, module.k_proj, module.v_proj)
-    )
-    q = q * WIDTH**-0.5
-    logits = (q @ k.mT).masked_fill(torch.ones(LENGTH, LENGTH).triu(1).bool(), float("-inf"))
-    expected = (logits + appendix_b(q, logits, scheme.embeddings)).softmax(-1) @ v
-    close(output(module, x, True), expected.transpose(1, 2).flatten(2), **tiny.TOLERANCE)
-
-
-@torch.no_grad()
-def test_cope_reads_a_mirrored_text_with_its_embeddings_swapped():
-    """Our extension has no side of its own: both directions are the paper's, beside the key i."""
-    module, x = attention_of("cope", cope_length=5), tiny.vectors(1, LENGTH, DIM)
-    scheme: Any = module.positions
-    no_padding = torch.zeros(1, LENGTH).bool()
-    layout = Layout.of_self_attention(no_padding)
-    q = split(x).permute(1, 2, 0, 3)
-    logits = tiny.vectors(1, HEADS, LENGTH, LENGTH)
-    forward = scheme.content_score(logits, q, layout) - logits
-    scheme.embeddings.copy_(scheme.embeddings.roll(5, dims=1))
-    mirrored = scheme.content_score(logits.flip(-1, -2), q.flip(-2), layout) - logits.flip(-1, -2)
-    off_diagonal = ~torch.eye(LENGTH).bool()
-    close(mirrored.flip(-1, -2)[..., off_diagonal], forward[..., off_diagonal], **tiny.TOLERANCE)
-
-
 # --- all of them -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("causal", [False, True], ids=["encoder", "decoder"])
-@pytest.mark.parametrize("name", ["shaw", "transformer_xl", "deberta"])
-def test_fused_attention_computes_rows_and_their_gradients(name, causal):
-    module, x = attention_of(name, causal), tiny.vectors(2, 9, DIM)
-    results = {}
-    for path in ("reference", "sdpa"):
-        out = output(module, x, causal, backend=path)
-        gradients = torch.autograd.grad(tiny.some_loss(out), list(module.parameters()))
-        results[path] = [out, *gradients]
-    for ours, expected in zip(results["sdpa"], results["reference"], strict=True):
-        close(ours, expected, **tiny.TOLERANCE)
 
 
 @pytest.mark.parametrize("keys", [64, 128, 512])

@@ -6,21 +6,15 @@ import torch
 
 from diet_fairseq.positions import distances
 from diet_fairseq.positions.base import PositionScheme
-from diet_fairseq.positions.distances import Alibi, Cpb, Fire, Kerple, Sandwich
+from diet_fairseq.positions.distances import Cpb, Fire, Kerple, Sandwich
 from diet_fairseq.positions.layout import Layout
-from diet_fairseq.positions.scores import Dense, Offsets
+from diet_fairseq.positions.scores import Offsets
 from tests.support.mutants.catching import Patch, instead_of
 
 
 @instead_of(distances, "published_slopes")
 def slopes_of_a_formula_for_powers_of_two(original, heads, device=None):
     return torch.exp2(-8 / heads * torch.arange(1, heads + 1, device=device))
-
-
-@instead_of(Alibi, "score")
-def a_slope_that_rises_after_the_query(original, self, layout):
-    score = original(self, layout)
-    return replace(score, line=score.line * -layout.offset_line.sign())
 
 
 @instead_of(Layout, "of_cross_attention")
@@ -49,13 +43,6 @@ def a_normalizer_of_the_key(original, self, query, key):
     return original(self, key, query).transpose(1, 2)
 
 
-@instead_of(Fire, "score")
-def networks_of_slots(original, self, layout):
-    plain = torch.zeros(1, layout.key_positions.size(1), dtype=torch.bool)
-    queries = layout.query_positions.size(1)
-    return original(self, Layout.of_self_attention(plain, layout.causal, queries))
-
-
 @instead_of(Fire, "zero")
 def a_zero_that_learns_nothing(original, self):
     for parameter in self.parameters():
@@ -67,11 +54,6 @@ def offsets_without_a_sign(original, self, layout):
     line = original(self, layout).line
     past = line[:, : -layout.offset_range[0] + 1]
     return Offsets(torch.cat([past, past.flip(1)[:, 1:]], 1))
-
-
-@instead_of(Fire, "score")
-def a_dense_score_in_half_precision(original, self, layout):
-    return Dense(original(self, layout).dense(layout).to(self.c.dtype))
 
 
 def formulas_not_compared(patch: Patch) -> None:

@@ -5,24 +5,12 @@ from weakref import WeakKeyDictionary
 
 from diet_fairseq.positions import rope
 from diet_fairseq.positions.layout import Layout
-from diet_fairseq.positions.rope import Rope, Rotation, Xpos
+from diet_fairseq.positions.rope import Rope, Rotation
 from tests.support.mutants.catching import Patch, instead_of
 
 
 def yarn_without_its_temperature(patch: Patch) -> None:
     patch.setattr(Rope, "magnitude", property(lambda self: 1.0, lambda *_: None), raising=False)
-
-
-@instead_of(Rope, "_rotations")
-def queries_turned_backwards(original, self, layout, dtype):
-    (cos, sin), of_keys = original(self, layout, dtype)
-    return (cos, -sin), of_keys
-
-
-@instead_of(Xpos, "_compute_rotations")
-def keys_that_fade_as_queries(original, self, layout, dtype):
-    of_queries, _ = original(self, layout, dtype)
-    return of_queries, of_queries
 
 
 @instead_of(Layout, "last_keys")
