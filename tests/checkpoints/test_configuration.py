@@ -7,7 +7,6 @@ import torch
 from fairseq import checkpoint_utils, hub_utils
 from fairseq.data import encoders
 from fairseq.data.encoders.gpt2_bpe import DEFAULT_ENCODER_JSON
-from fairseq.dataclass import utils as dataclass_utils
 from fairseq.models.transformer import TransformerModel
 from omegaconf.errors import MissingMandatoryValue
 
@@ -91,20 +90,6 @@ def test_nothing_is_looked_up_for_an_old_checkpoint(way, edited, data, monkeypat
     option = list(LOOKUPS[way])[-1]
     assert option in text
     assert "which is an interpolation that reads other values" in text
-
-
-def test_fairseq_alone_looks_it_up(edited, monkeypatch):
-    """The control: Hydra looks the same options up."""
-    monkeypatch.setenv("SECRET", "7")
-    convert = dataclass_utils.convert_namespace_to_omegaconf
-
-    def options(**values):
-        return torch.load(edited(**values), weights_only=False)["args"]
-
-    literal = options(**LOOKUPS["a literal's escapes"])
-    assert convert(literal).task.max_source_positions == 7
-    with pytest.raises(Exception, match=r"Could not find 'bpe/7'"):
-        convert(options(**LOOKUPS["escaped for Hydra"]))
 
 
 @pytest.mark.few(2)

@@ -218,11 +218,13 @@ SIZE_OF = [
     ("tupe_free", {"untie_cls": "paper"}, 2 * 16**2 + 2 * 2),
     ("tupe_r", {"relative": "scalar"}, 16 * 16 + 2 * 16**2 + 4 * 16 + 32 * 2),
     ("tupe_r", {"relative": "product"}, 16 * 16 + 4 * 16**2 + 4 * 16 + 32 * 16),
+    ("diet_rel", {}, 2 * 31),
+    ("diet_rel", {"clip": 7}, 2 * 15),
 ]
 
 
 @pytest.mark.parametrize(("name", "options", "parameters"), SIZE_OF)
-def test_tupe_s_table_has_the_documented_number_of_parameters(name, options, parameters):
+def test_a_scheme_has_the_documented_number_of_parameters(name, options, parameters):
     assert sum(p.numel() for p in scheme_of(name, **options).parameters()) == parameters
 
 

@@ -1,13 +1,9 @@
 """Models give the numbers of fairseq's own models, of no bias, and of the papers' equations."""
 
-import numpy as np
 import pytest
 import torch
 from fairseq.modules import LayerDropModuleList
 
-from diet_fairseq.positions import AttentionShape, Limit
-from diet_fairseq.positions.layout import Layout
-from diet_fairseq.positions.tupe import TupeA, TupeR
 from tests.support import mutants, tiny
 from tests.support.attentions import attentions
 from tests.support.oracles import (
@@ -210,33 +206,6 @@ def check_equation(case: Case) -> None:
 @tiny.each(tiny.CASES, own_part=1, all_schemes=True)
 def test_attention_is_the_equation_of_the_paper(case):
     check_equation(case)
-
-
-@pytest.mark.parametrize(("file", "scheme"), [("tupe_a", TupeA), ("tupe_r", TupeR)])
-def test_tupe_gives_the_numbers_of_the_released_encoder(shared_data, file, scheme):
-    """Recorded activations: see SOURCE.md beside them."""
-    path = shared_data / "tupe_reference" / f"{file}.npz"
-    if not path.is_file():
-        pytest.skip(f"no {path.name} in the shared data")
-    numbers = {name: torch.from_numpy(array) for name, array in np.load(path).items()}
-    expected = numbers["position_bias"]  # (H, T, T)
-    heads, length, _ = expected.shape
-    width = numbers["weight/pos.weight"].size(1)
-    limit = Limit(len(numbers["weight/pos.weight"]) - 1, "--max-positions")
-    shape = AttentionShape(heads, width // heads, width, queries=limit, keys=limit)
-    bias = scheme.create(shape, untie_cls="official")
-    weights = {
-        name.removeprefix("weight/"): value
-        for name, value in numbers.items()
-        if name.startswith(("weight/pos", "weight/relative"))
-    }
-    bias.load_state_dict(weights)
-    padding = numbers["tokens"].eq(1)  # (B, T), on the right
-    layout = Layout.of_self_attention(padding)
-    score = bias.score(layout).dense(layout).expand(len(padding), -1, -1, -1)
-    assert score.shape[-1] == length
-    for sentence in score:
-        close(sentence, expected, **TOLERANCE)
 
 
 MUTANTS: mutants.Table = [
