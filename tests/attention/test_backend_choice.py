@@ -87,6 +87,12 @@ def test_long_inputs_append_factors_at_inference(scheme, monkeypatch):
     assert calls.of(model, tiny.sentences(2048)) == {("factors", True)}
 
 
+def test_a_backend_that_is_given_is_really_taken(monkeypatch):
+    calls = Calls(monkeypatch)
+    calls.of(tiny.model_of(Case("diet_abs").but(attention_backend="factors")))
+    assert calls == 2 * tiny.LAYERS * [("factors", True)]
+
+
 @torch.no_grad()
 def test_decoding_one_token_appends_nothing_to_all_keys():
     """Appending is 16 times as slow as adding a row of scores, measured at 2,100 keys."""

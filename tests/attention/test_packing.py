@@ -32,11 +32,7 @@ def check_packing(case: Case) -> None:
                 results.append((out, tiny.gradients(model, tiny.some_loss(out))))
         (expected, expected_gradients), (out, gradients) = results
         close(out, expected, **TOLERANCE)
-        assert gradients.keys() == expected_gradients.keys()
-        for name, gradient in expected_gradients.items():
-            # sums over many tokens: 1e-5 of the largest entry
-            allowed = 1e-5 * max(1.0, float(gradient.abs().max()))
-            close(gradients[name], gradient, rtol=1e-5, atol=allowed)
+        tiny.assert_same_gradients(gradients, expected_gradients)
 
 
 @tiny.each(FIRST)

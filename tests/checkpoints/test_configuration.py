@@ -13,39 +13,9 @@ from omegaconf.errors import MissingMandatoryValue
 from diet_fairseq import checkpoints
 from diet_fairseq.checkpoints import configuration
 from diet_fairseq.errors import UserError
-from diet_fairseq.patches.table import PATCHES
 from tests.support import hostile
 
 TRUST = "use a checkpoint from a source that you trust"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _applied():
-    PATCHES.apply()
-
-
-@pytest.fixture
-def edited(stock, tmp_path):
-    """The checkpoint with other options: `model__dropout=1` for cfg, `dropout=1` as of old."""
-
-    def edit(**values):
-        state = checkpoints.read(stock)
-        if not all("__" in place for place in values):
-            state["args"], state["cfg"] = state["cfg"]["model"], None
-        for place, value in values.items():
-            part, _, option = place.partition("__")
-            if not option:
-                setattr(state["args"], part, value)
-                continue
-            if state["cfg"][part] is None:
-                state["cfg"][part] = {}
-            config = state["cfg"][part]
-            (vars(config) if isinstance(config, Namespace) else config)[option] = value
-        path = tmp_path / "edited.pt"
-        torch.save(state, path)
-        return path
-
-    return edit
 
 
 def models(path, data, **overrides):

@@ -2,7 +2,6 @@
 
 import os
 import time
-from argparse import Namespace
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -11,37 +10,11 @@ from fairseq import checkpoint_utils, hub_utils, options  # noqa: F401
 
 from diet_fairseq import checkpoints
 from diet_fairseq.errors import UserError
-from diet_fairseq.patches.table import PATCHES
 from tests.support.checkpoints import HiddenValue, HidingPickle, Touch
 from tests.support.commands import TINY, run, without_protection
 
 GENERATE = ("--cpu", "--beam", "2", "--max-len-b", "5", "--num-workers", "0")
 NOW = (*TINY, "--max-update", "2", "--disable-validation")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _applied():
-    PATCHES.apply()
-    PATCHES.apply()  # a second call changes nothing
-
-
-@pytest.fixture
-def edited(stock, tmp_path):
-    """Save the stock checkpoint with a changed configuration; returns the new file."""
-
-    def edit(**values):
-        state = checkpoints.read(stock)
-        for path, value in values.items():
-            part, _, key = path.partition("__")
-            config = state["cfg"][part]
-            if isinstance(config, Namespace):
-                config = vars(config)
-            config[key] = value
-        path = tmp_path / "edited.pt"
-        torch.save(state, path)
-        return path
-
-    return edit
 
 
 # --- What fairseq wrote loads

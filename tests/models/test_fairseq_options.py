@@ -113,10 +113,7 @@ def test_an_option_has_the_effect_that_it_has_in_fairseq(option):
             results.append((out, tiny.gradients(model, tiny.some_loss(out))))
         (expected, their_gradients), (actual, our_gradients) = results
         close(actual, expected, **TOLERANCE)
-        assert our_gradients.keys() == their_gradients.keys()
-        for name, gradient in their_gradients.items():
-            scale = max(1.0, float(gradient.abs().max()))
-            close(our_gradients[name] / scale, gradient / scale, **TOLERANCE)
+        tiny.assert_same_gradients(our_gradients, their_gradients)
 
 
 SINUSOIDAL = Case("sinusoidal")

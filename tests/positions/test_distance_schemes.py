@@ -1,7 +1,6 @@
 """ALiBi, KERPLE, Sandwich, FIRE and CPB beside code that others wrote, and beside their papers."""
 
 import math
-import sys
 
 import pytest
 import torch
@@ -11,15 +10,9 @@ from diet_fairseq.positions import SCHEMES, AttentionShape, Limit, PositionSchem
 from diet_fairseq.positions.distances import CPB_WIDTH, published_slopes
 from diet_fairseq.positions.layout import Layout
 from tests.support import mutants
+from tests.support.modeling import import_modeling
 
-# torchaudio, which fairseq brings along, can't be imported beside a CPU build of PyTorch, and
-# transformers tries: None says that it isn't there.
-with pytest.MonkeyPatch.context() as patch:
-    patch.setitem(sys.modules, "torchaudio", None)
-    bloom = pytest.importorskip(
-        "transformers.models.bloom.modeling_bloom", reason="transformers is not installed"
-    )
-    swin = pytest.importorskip("transformers.models.swinv2.modeling_swinv2")
+bloom, swin = import_modeling("bloom"), import_modeling("swinv2")
 
 LENGTH = 9
 #: of two sentences

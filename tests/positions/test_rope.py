@@ -11,15 +11,10 @@ from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
 from diet_fairseq.positions.layout import Layout
 from tests.support import mutants
 from tests.support.cases import Namespace
+from tests.support.modeling import import_modeling
 
-# torchaudio, which fairseq brings along, can't be imported beside a CPU build of PyTorch, and
-# transformers tries: None says that it isn't there.
-with pytest.MonkeyPatch.context() as patch:
-    patch.setitem(sys.modules, "torchaudio", None)
-    reason = "transformers is not installed"
-    llama = pytest.importorskip("transformers.models.llama.modeling_llama", reason=reason)
-    roformer = pytest.importorskip("transformers.models.roformer.modeling_roformer", reason=reason)
-    rope_utils = pytest.importorskip("transformers.modeling_rope_utils", reason=reason)
+llama, roformer = import_modeling("llama"), import_modeling("roformer")
+rope_utils = sys.modules["transformers.modeling_rope_utils"]
 
 HEADS, WIDTH, LENGTH = 2, 64, 9
 

@@ -1,7 +1,5 @@
 """Schemes of rows and of logits beside models that others wrote, with their weights."""
 
-import importlib
-import sys
 from typing import Any
 
 import pytest
@@ -16,19 +14,12 @@ from diet_fairseq.positions.deberta import log_bucket_rows
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.transformer import PositionalAttention
 from tests.support import tiny
+from tests.support.modeling import import_modeling
 
 HEADS, WIDTH, LENGTH = 3, 4, 40
 DIM = HEADS * WIDTH
 
 close = torch.testing.assert_close
-
-
-def theirs(name: str) -> Any:
-    """A module of transformers, which finds no torchaudio: see `hf.hide_broken_torchaudio`."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "torchaudio", None)
-        pytest.importorskip("transformers", reason="transformers is not installed")
-        return importlib.import_module(f"transformers.models.{name}.modeling_{name}")
 
 
 def attention_of(name: str, causal: bool = False, **options: Any) -> PositionalAttention:
@@ -64,7 +55,7 @@ def split(x: Tensor) -> Tensor:
 @torch.no_grad()
 @pytest.mark.parametrize("causal", [False, True], ids=["encoder", "decoder"])
 def test_transformer_xl_is_the_relative_attention_of_xlnet(causal):
-    xlnet = theirs("xlnet")
+    xlnet = import_modeling("xlnet")
     config = xlnet.XLNetConfig(
         vocab_size=4, d_model=DIM, n_head=HEADS, n_layer=1, d_inner=4, dropout=0.0
     )
@@ -90,7 +81,7 @@ def test_transformer_xl_is_the_relative_attention_of_xlnet(causal):
 @pytest.mark.parametrize(("buckets", "max_distance"), [(16, 24), (8, 6), (256, 512), (5, 4)])
 def test_deberta_is_the_disentangled_attention_of_v2(share, buckets, max_distance):
     """v2's biases of W_Q and W_K for P are zero here, as ours are left out."""
-    v2 = theirs("deberta_v2")
+    v2 = import_modeling("deberta_v2")
     config = v2.DebertaV2Config(
         hidden_size=DIM,
         num_attention_heads=HEADS,
@@ -124,7 +115,7 @@ def test_deberta_is_the_disentangled_attention_of_v2(share, buckets, max_distanc
     [(256, 512), (32, 128), (8, 6), (4, 5), (50, 300), (5, 4), (7, 30), (33, 512)],
 )
 def test_deberta_s_rows_are_those_of_v2_s_log_buckets(buckets, max_distance):
-    v2 = theirs("deberta_v2")
+    v2 = import_modeling("deberta_v2")
     rows = log_bucket_rows(buckets, max_distance)
     farthest = len(rows) // 2
     assert farthest == max_distance or buckets % 2

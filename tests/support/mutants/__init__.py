@@ -5,12 +5,10 @@ fail. The names say what is wrong.
 """
 
 from .catching import Table, assert_caught, build_test, each
-from .distances import *  # noqa: F403
-from .electra import *  # noqa: F403
 from .exports import *  # noqa: F403
 from .models import *  # noqa: F403  # one name a fault
 from .options import *  # noqa: F403
-from .rotations import *  # noqa: F403
+from .schemes import *  # noqa: F403
 from .scores import *  # noqa: F403
 
 __all__ = ["Table", "assert_caught", "build_test", "each"]

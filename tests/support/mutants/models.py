@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 from diet_fairseq.attention.compressed import Compression
@@ -13,6 +14,7 @@ from diet_fairseq.attention.packing import Packing
 from diet_fairseq.config import PositionConfig
 from diet_fairseq.models import adapters, diet_roberta, lengthening, warm_start
 from diet_fairseq.models.adapters import PositionalEncoder
+from diet_fairseq.models.diet_electra import DietElectraModel, Generator
 from diet_fairseq.models.diet_transformer import DietTransformerModel
 from diet_fairseq.patches import beam_search
 from diet_fairseq.patches.beam_search import QuickBeamSearch
@@ -265,3 +267,33 @@ def projections_split_in_another_order(original, self, state, name, norms):
     for key in [key for key in state if ".in_proj_" in key]:
         state[key] = state[key].roll(len(state[key]) // 3, 0)
     original(self, state, name, norms)
+
+
+# --- ELECTRA ---------------------------------------------------------------------------------
+
+
+@instead_of(DietElectraModel, "forward")
+def all_targets_count_as_replaced(original, self, src_tokens, *rest, targets=None, **options):
+    logits, extra = original(self, src_tokens, *rest, targets=targets, **options)
+    if targets is not None:
+        extra["replaced"] = targets.ne(self.encoder.dictionary.pad())
+    return logits, extra
+
+
+@instead_of(Generator, "forward")
+def logits_of_every_token(original, self, tokens, is_target, segments):
+    return original(self, tokens, torch.ones_like(is_target), segments)[is_target.flatten()]
+
+
+def a_sample_with_a_gradient(patch: Patch) -> None:
+    original = DietElectraModel.forward
+
+    def forward(self, src_tokens, targets=None, **options):
+        logits, extra = original(self, src_tokens, targets=targets, **options)
+        if targets is None:
+            return logits, extra
+        # the discriminator's logits move with what the generator gave
+        likely = F.softmax(extra["generator_logits"], dim=-1).amax(-1).sum()
+        return logits + likely, extra
+
+    patch.setattr(DietElectraModel, "forward", forward)
