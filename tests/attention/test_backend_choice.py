@@ -8,7 +8,6 @@ import torch
 
 from diet_fairseq import config
 from diet_fairseq.attention.backends import choice
-from diet_fairseq.errors import UserError
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.scores import Factors
 from diet_fairseq.transformer import PositionalAttention
@@ -138,13 +137,6 @@ def test_backends_of_earlier_versions_become_auto_with_one_log_line(name, caplog
     assert saved.attention_backend == "auto"
     line = f"--attention-backend {name} no longer exists: using auto"
     assert caplog.messages == once == [line]
-
-
-def test_an_unknown_backend_is_refused():
-    with pytest.raises(UserError, match="--attention-backend must be one of auto, reference, "):
-        config.PositionConfig.from_args(
-            Namespace(position_scheme="none", attention_backend="quick")
-        )
 
 
 MUTANTS: mutants.Table = [(check_one_decision, mutants.a_second_decision, "diet_abs")]

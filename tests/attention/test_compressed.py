@@ -13,7 +13,6 @@ from torch.utils._pytree import tree_leaves
 from diet_fairseq.attention.compressed import Compression
 from diet_fairseq.attention.context import Context
 from diet_fairseq.models import warm_start
-from diet_fairseq.positions import SCHEMES
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.transformer import PositionalAttention
 from tests.support import mutants, tiny
@@ -328,7 +327,3 @@ MUTANTS: mutants.Table = [
     (check_start, mutants.a_start_with_random_products, "diet_abs_lin-roberta-input=learned"),
 ]
 test_a_mutant_is_caught = mutants.build_test(MUTANTS)
-
-
-def test_two_schemes_compress_keys():
-    assert {name for name, scheme in SCHEMES.items() if scheme.compressed} == set(FULL)

@@ -14,7 +14,16 @@ from tests.support.checkpoints import HiddenValue, HidingPickle, Touch
 from tests.support.commands import TINY, run, without_protection
 
 GENERATE = ("--cpu", "--beam", "2", "--max-len-b", "5", "--num-workers", "0")
-NOW = (*TINY, "--max-update", "2", "--disable-validation")
+NOW = (*TINY, "--max-update", "3", "--disable-validation")
+
+
+def words_of(command, checkpoint, data, folder, option="--restore-file"):
+    """The words of a command that reads a checkpoint."""
+    if command == "train":
+        return (data, *NOW, option, checkpoint, "--save-dir", folder / "save")
+    if command == "validate":
+        return (data, "--task", "translation", "--path", checkpoint, "--cpu", "--batch-size", 8)
+    return (data, "--path", checkpoint, *GENERATE)
 
 
 # --- What fairseq wrote loads
@@ -23,22 +32,7 @@ NOW = (*TINY, "--max-update", "2", "--disable-validation")
 @pytest.mark.few(1)
 @pytest.mark.parametrize("command", ["generate", "interactive", "validate", "train"])
 def test_stock_checkpoints_work_in_every_command(command, stock, data, tmp_path):
-    if command == "train":
-        arguments = (
-            data,
-            *TINY,
-            "--max-update",
-            3,
-            "--restore-file",
-            stock,
-            "--save-dir",
-            tmp_path,
-        )
-    elif command == "validate":
-        arguments = (data, "--task", "translation", "--path", stock, "--cpu", "--batch-size", 8)
-    else:
-        arguments = (data, "--path", stock, *GENERATE)
-    done = run(command, *arguments, stdin="w1 w2\n")
+    done = run(command, *words_of(command, stock, data, tmp_path), stdin="w1 w2\n")
     assert done.status == 0, done.err
     line = {
         # the test set has four sentences; fairseq alone drops a last batch of fewer than eight
@@ -99,11 +93,7 @@ def hostile(tmp_path):
 )
 def test_a_program_in_the_pickle_is_refused(command, first, hostile, data, tmp_path):
     path, marker = hostile
-    if command == "train":
-        arguments = (data, *NOW, "--restore-file", path, "--save-dir", tmp_path / "save")
-    else:
-        arguments = (data, "--path", path, *GENERATE)
-    done = run(command, *arguments, first=first)
+    done = run(command, *words_of(command, path, data, tmp_path), first=first)
     system = f"{os.system.__module__}.system"
     assert done.status == 1
     assert done.last == (
@@ -153,13 +143,8 @@ def test_a_program_in_an_object_of_a_forged_class_is_refused(command, stock, dat
         decoder_embed_path=None,
     )  # fmt: skip
     torch.save(state, path, pickle_module=HidingPickle)
-    if command == "train":
-        arguments = (data, *NOW, "--finetune-from-model", path, "--save-dir", tmp_path / "save")
-    elif command == "validate":
-        arguments = (data, "--task", "translation", "--path", path, "--cpu", "--batch-size", 8)
-    else:
-        arguments = (data, "--path", path, *GENERATE)
-    done = run(command, *arguments, stdin="w1 w2\n")
+    words = words_of(command, path, data, tmp_path, "--finetune-from-model")
+    done = run(command, *words, stdin="w1 w2\n")
     assert not marker.exists()
     assert done.last == (
         f"error: {path} is refused: cfg.model.encoder_layers is a Namespace of anything but named "

@@ -9,7 +9,6 @@ import torch
 from diet_fairseq.errors import UserError
 from diet_fairseq.positions.gain import ScoreParameters
 from tests.support import mutants, tiny
-from tests.support.tiny import Case
 
 hf = pytest.importorskip("diet_fairseq.hf", reason="transformers is not installed")
 
@@ -69,19 +68,6 @@ def test_padding_may_lie_beyond_the_longest_input(case):
     wide = torch.nn.functional.pad(tokens, (0, 2 * tiny.LIMIT), value=pad)
     actual, expected = (model(batch).logits[batch.ne(pad)] for batch in (wide, tokens))
     torch.testing.assert_close(actual, expected, **tiny.TOLERANCE)
-
-
-@tiny.each([Case("none"), Case("diet_rel", family="roberta")])
-def test_recordings_are_refused(case):
-    """A recording would leave out what another batch's padding needs."""
-    model = converted(case)
-    texts = [tiny.padded(tiny.SOURCES, False)]
-    names = ["input_ids"]
-    if model.config.is_encoder_decoder:
-        texts, names = [*texts, tiny.padded(tiny.TARGETS, False)], [*names, "decoder_input_ids"]
-    inputs = dict(zip(names, texts, strict=True))
-    with pytest.raises(UserError, match="record the operations of one batch"):
-        torch.jit.trace(model, example_kwarg_inputs=inputs, strict=False)
 
 
 def check_gains(case):

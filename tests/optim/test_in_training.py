@@ -99,18 +99,6 @@ def test_epochs_of_several_shards_are_refused(data, tmp_path):
     )
 
 
-@pytest.mark.slow
-def test_a_run_of_fairseq_s_adam_is_not_resumed_in_float32(data, tmp_path):
-    done = run("train", data, *TRAIN, "--save-dir", tmp_path, "--max-epoch", "1")
-    assert done.status == 0, done.err
-    done = run("train", data, *TRAIN, *OPTIMIZERS["fused_adamw"], "--save-dir", tmp_path)
-    assert done.status == 1
-    assert done.last == (
-        "AssertionError: Optimizer does not match; please reset the optimizer "
-        "(--reset-optimizer). FairseqAdam vs FusedAdamW"
-    )
-
-
 ON_GPU = [argument for argument in TRAIN if argument != "--cpu"]
 
 

@@ -206,14 +206,6 @@ def test_other_options_have_cosines_of_their_own():
         ({"position_rope_share": 1.5}, "--position-rope-share must be above 0 and at most 1, but"),
         ({"position_rope_factor": 0.5}, "--position-rope-factor must be at least 1, but is 0.5"),
         ({"position_rope_trained": 0}, "--position-rope-trained must be at least 1, but is 0"),
-        (
-            {"position_rope_scaling": "ntk"},
-            "--position-rope-scaling must be one of none, linear, yarn, but is ntk",
-        ),
-        (
-            {"position_cross_attention": True},
-            "--position-cross-attention is not an option of the position scheme rope",
-        ),
     ],
     ids=str,
 )
