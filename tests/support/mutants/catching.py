@@ -37,7 +37,12 @@ def each(table: Table) -> pytest.MarkDecorator:
 
 def build_test(table: Table) -> Callable[..., None]:
     """A test that every mutant of the table is caught."""
-    return each(table)(lambda check, mutant, case: assert_caught(check, mutant, case))
+
+    @each(table)
+    def test_a_mutant_is_caught(check: Check, mutant: Mutant, case: Any) -> None:
+        assert_caught(check, mutant, case)
+
+    return test_a_mutant_is_caught
 
 
 def instead_of(owner: Any, name: str) -> Callable[[Callable[..., Any]], Mutant]:
