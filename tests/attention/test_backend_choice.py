@@ -8,7 +8,6 @@ import torch
 
 from diet_fairseq import config
 from diet_fairseq.attention.backends import choice
-from diet_fairseq.errors import UserError
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.scores import Factors
 from diet_fairseq.transformer import PositionalAttention
@@ -87,6 +86,12 @@ def test_long_inputs_append_factors_at_inference(scheme, monkeypatch):
     assert calls.of(model, tiny.sentences(2048)) == {("factors", True)}
 
 
+def test_a_backend_that_is_given_is_really_taken(monkeypatch):
+    calls = Calls(monkeypatch)
+    calls.of(tiny.model_of(Case("diet_abs").but(attention_backend="factors")))
+    assert calls == 2 * tiny.LAYERS * [("factors", True)]
+
+
 @torch.no_grad()
 def test_decoding_one_token_appends_nothing_to_all_keys():
     """Appending is 16 times as slow as adding a row of scores, measured at 2,100 keys."""
@@ -134,18 +139,5 @@ def test_backends_of_earlier_versions_become_auto_with_one_log_line(name, caplog
     assert caplog.messages == once == [line]
 
 
-def test_an_unknown_backend_is_refused():
-    with pytest.raises(UserError, match="--attention-backend must be one of auto, reference, "):
-        config.PositionConfig.from_args(
-            Namespace(position_scheme="none", attention_backend="quick")
-        )
-
-
-MUTANTS: mutants.Table = [
-    (check_one_decision, mutants.a_second_decision, "diet_abs"),
-]
-
-
-@mutants.each(MUTANTS)
-def test_a_mutant_is_caught(check, mutant, case):
-    mutants.assert_caught(check, mutant, case)
+MUTANTS: mutants.Table = [(check_one_decision, mutants.a_second_decision, "diet_abs")]
+test_a_mutant_is_caught = mutants.build_test(MUTANTS)

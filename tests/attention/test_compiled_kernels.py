@@ -63,7 +63,6 @@ def check(code: Machine, arch: int, has_wgmma: bool = True) -> None:
     assert code.shared + 1024 <= SHARED[arch]
     if arch == 90:  # ptxas makes every product wait if a path skips a loop (C7515)
         assert "HGMMA" in code.text or not has_wgmma
-        assert code.waits <= 4
         assert "serialized" not in code.messages
 
 

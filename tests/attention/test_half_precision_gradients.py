@@ -128,8 +128,4 @@ MUTANTS: mutants.Table = [
     (check_compression, mutants.sums_in_half_precision, "linformer-roberta"),
     (check_segments_at_the_input, mutants.sums_in_half_precision, "t5-bert"),
 ]
-
-
-@mutants.each(MUTANTS)
-def test_a_mutant_is_caught(check, mutant, case):
-    mutants.assert_caught(check, mutant, case)
+test_a_mutant_is_caught = mutants.build_test(MUTANTS)

@@ -7,46 +7,15 @@ import torch
 from fairseq import checkpoint_utils, hub_utils
 from fairseq.data import encoders
 from fairseq.data.encoders.gpt2_bpe import DEFAULT_ENCODER_JSON
-from fairseq.dataclass import utils as dataclass_utils
 from fairseq.models.transformer import TransformerModel
 from omegaconf.errors import MissingMandatoryValue
 
 from diet_fairseq import checkpoints
 from diet_fairseq.checkpoints import configuration
 from diet_fairseq.errors import UserError
-from diet_fairseq.patches.table import PATCHES
 from tests.support import hostile
 
 TRUST = "use a checkpoint from a source that you trust"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _applied():
-    PATCHES.apply()
-
-
-@pytest.fixture
-def edited(stock, tmp_path):
-    """The checkpoint with other options: `model__dropout=1` for cfg, `dropout=1` as of old."""
-
-    def edit(**values):
-        state = checkpoints.read(stock)
-        if not all("__" in place for place in values):
-            state["args"], state["cfg"] = state["cfg"]["model"], None
-        for place, value in values.items():
-            part, _, option = place.partition("__")
-            if not option:
-                setattr(state["args"], part, value)
-                continue
-            if state["cfg"][part] is None:
-                state["cfg"][part] = {}
-            config = state["cfg"][part]
-            (vars(config) if isinstance(config, Namespace) else config)[option] = value
-        path = tmp_path / "edited.pt"
-        torch.save(state, path)
-        return path
-
-    return edit
 
 
 def models(path, data, **overrides):
@@ -91,20 +60,6 @@ def test_nothing_is_looked_up_for_an_old_checkpoint(way, edited, data, monkeypat
     option = list(LOOKUPS[way])[-1]
     assert option in text
     assert "which is an interpolation that reads other values" in text
-
-
-def test_fairseq_alone_looks_it_up(edited, monkeypatch):
-    """The control: Hydra looks the same options up."""
-    monkeypatch.setenv("SECRET", "7")
-    convert = dataclass_utils.convert_namespace_to_omegaconf
-
-    def options(**values):
-        return torch.load(edited(**values), weights_only=False)["args"]
-
-    literal = options(**LOOKUPS["a literal's escapes"])
-    assert convert(literal).task.max_source_positions == 7
-    with pytest.raises(Exception, match=r"Could not find 'bpe/7'"):
-        convert(options(**LOOKUPS["escaped for Hydra"]))
 
 
 @pytest.mark.few(2)

@@ -15,17 +15,11 @@ import torch
 from diet_fairseq import checkpoints
 from diet_fairseq.checkpoints import configuration
 from diet_fairseq.errors import UserError
-from diet_fairseq.patches.table import PATCHES
 from tests.support import hostile
 from tests.support.checkpoints import Touch, refusal, saved
 from tests.support.commands import TINY
 
 NOW = (*TINY, "--max-update", "1", "--disable-validation")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _applied():
-    PATCHES.apply()
 
 
 # --- Plain data

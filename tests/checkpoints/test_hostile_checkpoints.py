@@ -7,18 +7,12 @@ import pytest
 import torch._dynamo  # what training imports late is here before the processes fork  # noqa: F401
 from fairseq.models.transformer import TransformerModel
 
-from diet_fairseq.patches.table import PATCHES
 from tests.support import hostile
 from tests.support.commands import TINY
 
 NOW = (*TINY, "--max-update", "3", "--disable-validation")
 GENERATE = ("--cpu", "--beam", "2", "--max-len-b", "5", "--num-workers", "0")
 SECONDS = 5  # of each test; all but the first 10 are left out if they aren't done by then
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _applied():
-    PATCHES.apply()
 
 
 def attempts(path, data, folder):

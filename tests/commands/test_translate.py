@@ -4,11 +4,9 @@ import io
 import json
 import math
 import os
-import signal
 import subprocess
 import sys
 from argparse import ArgumentParser
-from functools import partial
 
 import pytest
 
@@ -17,7 +15,7 @@ from diet_fairseq.commands import translate
 from diet_fairseq.errors import UserError
 from diet_fairseq.text import lines
 from diet_fairseq.translate.translator import Translation, Translator
-from tests.commands.test_cli import INTERRUPTED_TORCH, ROOT
+from tests.commands.test_cli import ROOT
 from tests.support.backwards import Backwards
 from tests.support.translating import words_only
 
@@ -172,34 +170,6 @@ def test_ctrl_c_reports_the_number_of_written_lines(model, text, monkeypatch, ca
     with pytest.raises(SystemExit, match="130"):
         run(model, text)
     assert capsys.readouterr().err == "interrupted: 0 lines were translated and written\n"
-
-
-def test_an_interrupt_while_libraries_are_imported_is_silent(tmp_path):
-    (tmp_path / "torch.py").write_text(INTERRUPTED_TORCH)
-    path = os.pathsep.join([str(tmp_path), str(ROOT)])
-    done = subprocess.run(
-        [sys.executable, "-m", "diet_fairseq", "translate", words_only(tmp_path), os.devnull],
-        env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True,
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
-    )  # fmt: skip
-    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
-
-
-def test_a_closed_pipe_ends_it_in_silence(model, text, monkeypatch, capfd):
-    reading, writing = os.pipe()
-    os.close(reading)
-    before = os.dup(1)
-    os.dup2(writing, 1)
-    try:
-        with monkeypatch.context() as patch, open(1, "w", closefd=False) as out:
-            patch.setattr(sys, "stdout", out)
-            with pytest.raises(SystemExit, match="141"):
-                run(model, text)
-    finally:
-        os.dup2(before, 1)
-        for descriptor in (before, writing):
-            os.close(descriptor)
-    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize(

@@ -207,12 +207,5 @@ def test_versions_that_confuse_the_layers_tables_are_refused(version):
         export.check_version(version)
 
 
-MUTANTS: mutants.Table = [
-    (check_outputs, mutants.converted_positions_shifted_by_one, "diet_rel"),
-    (check_outputs, mutants.converted_pairs_of_neighbours, "rope"),
-]
-
-
-@mutants.each(MUTANTS)
-def test_a_broken_export_is_caught(check, mutant, case):
-    mutants.assert_caught(check, mutant, case)
+MUTANTS: mutants.Table = [(check_outputs, mutants.converted_positions_shifted_by_one, "diet_rel")]
+test_a_mutant_is_caught = mutants.build_test(MUTANTS)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import ctranslate2
 import pytest
-import sentencepiece
 import torch
 
 from diet_fairseq.cli import main
@@ -20,6 +19,7 @@ from diet_fairseq.translate.loading import LoadedModel
 from diet_fairseq.translate.model_json import ModelDescription, read_model_json
 from tests.support import tiny
 from tests.support.checkpoints import Touch
+from tests.support.texts import train_sentencepiece
 from tests.support.tiny import Case
 
 TEXT = [f"a word and word{number} more" for number in range(24)]
@@ -57,11 +57,8 @@ def _read_once():
 
 
 def pieces(path, symbols):
-    with open(path, "wb") as file:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(TEXT), model_writer=file, vocab_size=60, minloglevel=2,
-            user_defined_symbols=symbols, hard_vocab_limit=False,
-        )  # fmt: skip
+    options = {"model_type": "unigram", "user_defined_symbols": symbols}
+    path.write_bytes(train_sentencepiece(TEXT, 60, **options))
 
 
 def run(*words):

@@ -26,7 +26,8 @@ from tests.hf.test_originals import (
     swapped,
 )
 from tests.hf.test_without_fairseq import HIDE
-from tests.support import hugging, originals
+from tests.support import originals
+from tests.support.checkpoints import write_checkpoint
 
 CARD = "---\nlanguage:\n- en\n- de\nlicense: cc-by-nc-4.0\nmodel-index:\n- name: x\n---\n# Model\n"
 
@@ -141,7 +142,7 @@ def test_the_folder_needs_no_package_of_ours(tmp_path):
 def test_a_model_with_other_positions_is_refused(tmp_path):
     take_back(originals.marian(tmp_path / "folder"), tmp_path / "out")
     args, known = swapped(tmp_path / "out", "transformer_rope")
-    hugging.write_checkpoint(tmp_path / "out" / "rope.pt", args, known.state_dict(), "translation")
+    write_checkpoint(tmp_path / "out" / "rope.pt", args, known.state_dict(), "translation")
     text = refused(export, tmp_path / "out" / "rope.pt", tmp_path / "hf", "--original")
     assert text == (
         f"{tmp_path}/out/rope.pt has the position scheme rope in its encoder, but MarianMTModel "

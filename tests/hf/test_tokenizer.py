@@ -2,7 +2,6 @@
 
 import copy
 import gzip
-import io
 import pickle
 import shutil
 from collections import Counter
@@ -16,6 +15,7 @@ pytest.importorskip("diet_fairseq.hf", reason="transformers is not installed")
 from diet_fairseq.errors import UserError
 from diet_fairseq.hf import DietEncoderTokenizer
 from diet_fairseq.text.tokenizer import Tokenizer
+from tests.support.texts import train_sentencepiece
 
 ODD = [
     "",
@@ -42,20 +42,9 @@ def lines_of(folder):
     return texts
 
 
-def learn(lines, **options):
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines),
-        model_writer=model,
-        **{"model_type": "bpe", "vocab_size": 3000, "hard_vocab_limit": False} | options,
-        minloglevel=2,
-    )
-    return model.getvalue()
-
-
 def write(folder, lines, minimum=1, **options):
     """A SentencePiece model, and the dictionary of what occurs ``minimum`` times."""
-    (folder / "sentencepiece.model").write_bytes(learn(lines, **options))
+    (folder / "sentencepiece.model").write_bytes(train_sentencepiece(lines, 3000, **options))
     model = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.model"))
     counts = Counter(piece for line in lines for piece in model.encode(line, out_type=str))
     entries = [f"{piece} {count}\n" for piece, count in counts.items() if count >= minimum]

@@ -39,11 +39,6 @@ def scores_of(model):
     return analysed, look(analysed, read_windows(analysed, LENGTH))
 
 
-def case_named(name):
-    [case] = [case for case in tiny.CASES if str(case) == name]
-    return case
-
-
 PLAIN = Case("diet_rel", family="roberta")
 WARM = PLAIN.but(position_temperature=0.5)
 
@@ -86,20 +81,14 @@ def test_logits_are_those_that_the_model_attends_by(case):
 
 @pytest.mark.parametrize("scheme", sorted({"diet_rel", "t5"}))
 def test_relative_scores_are_explained_by_the_offset(scheme):
-    rows = tables.head_rows(scores_of(tiny.model_of(case_named(f"{scheme}-roberta")))[1])
+    rows = tables.head_rows(scores_of(tiny.model_of(tiny.named(f"{scheme}-roberta")))[1])
     assert len(rows) == tiny.HEADS * (1 if scheme == "t5" else tiny.LAYERS)
     assert {round(row["offset share"], 3) for row in rows} == {1.0}
 
 
 def test_the_first_token_stands_out_where_tupe_unties_it():
     def share(untie):
-        [case] = [
-            case
-            for case in tiny.CASES
-            if case.scheme == "tupe_a" and case.family == "bert" and len(case.options) == 1
-            and case.option("position_untie_cls") == untie
-            and dict(case.options).get("position_untie_cls")
-        ]  # fmt: skip
+        case = Case("tupe_a", family="bert").but(position_untie_cls=untie)
         matrix = scores_of(tiny.model_of(case))[1].positions[0].matrix
         return matrix[:, 1:, 0].std(1).max()
 
@@ -109,7 +98,7 @@ def test_the_first_token_stands_out_where_tupe_unties_it():
 
 def test_no_rank_passes_the_bound_of_theorem_1():
     for name in ("diet_abs-roberta", "learned-roberta", "bert_ad-roberta", "tupe_a-roberta"):
-        _, scores = scores_of(tiny.fresh(case_named(name), encoder_embed_dim=4))
+        _, scores = scores_of(tiny.fresh(tiny.named(name), encoder_embed_dim=4))
         assert scores.logits
         for statistics in scores.logits:
             assert statistics.bound is not None
@@ -122,7 +111,7 @@ def test_no_rank_passes_the_bound_of_theorem_1():
 
 @pytest.mark.parametrize("scheme", ["shaw", "transformer_xl", "deberta", "cope"])
 def test_scores_that_read_the_words_have_no_bound_of_rank(scheme):
-    _, scores = scores_of(tiny.fresh(case_named(f"{scheme}-roberta"), encoder_embed_dim=4))
+    _, scores = scores_of(tiny.fresh(tiny.named(f"{scheme}-roberta"), encoder_embed_dim=4))
     assert [statistics.bound for statistics in scores.logits] == [None] * tiny.LAYERS
 
 
@@ -153,7 +142,7 @@ def test_input_positions_are_projected_as_in_figure_8():
 
 
 def test_two_segments_make_blocks():
-    model = tiny.model_of(case_named("diet_rel-bert"))
+    model = tiny.model_of(tiny.named("diet_rel-bert"))
     _, scores = scores_of(model)
     blocks = scores.segments[0].matrix - scores.positions[0].matrix
     weight = model.encoder.sentence_encoder.layers[0].self_attn.segments
@@ -165,10 +154,7 @@ def test_two_segments_make_blocks():
 
 
 def test_positions_in_cross_attention_are_seen():
-    [case] = [
-        case for case in tiny.of_scheme("diet_abs")
-        if dict(case.options) == {"position_cross_attention": True}
-    ]  # fmt: skip
+    case = Case("diet_abs").but(position_cross_attention=True)
     _, scores = scores_of(tiny.model_of(case))
     [cross] = [score for score in scores.positions if score.place == "cross-attention"]
     assert cross.layer == 0
@@ -283,7 +269,7 @@ def test_look_refuses_unusable_input_in_one_line(encoder, text, tmp_path):
 
 def test_a_window_is_no_longer_than_the_shortest_table_of_positions():
     names = ("diet_rel-roberta", "diet_abs-roberta")
-    models = [loaded(tiny.model_of(case_named(name))) for name in names]
+    models = [loaded(tiny.model_of(tiny.named(name))) for name in names]
     assert window_length(models[:1], 40) == 40
     assert window_length(models[:1], None) == 128
     assert window_length(models, 40) == tiny.LIMIT

@@ -114,18 +114,6 @@ def test_the_effective_rank_counts_equal_singular_values():
     assert measures.effective_rank(torch.tensor([3.0, 1.0])) == pytest.approx(expected)
 
 
-def test_random_factors_have_the_ranks_of_theorem_1():
-    """DIET, appendix B: random factors reach d_h + d_p; with positions at the input d_h stays."""
-    n, d, d_h, d_p = 40, 24, 4, 9
-    x, p = torch.randn(2, n, d, dtype=torch.float64)
-    query, key = torch.randn(2, d, d_h, dtype=torch.float64)
-    at_input = ((x + p) @ query) @ ((x + p) @ key).T
-    own_query, own_key = torch.randn(2, n, d_p, dtype=torch.float64)
-    per_head = (x @ query) @ (x @ key).T + own_query @ own_key.T
-    ranks = measures.rank(measures.singular_values(torch.stack([at_input, per_head])))
-    assert ranks.tolist() == [d_h, d_h + d_p]
-
-
 def test_cosines_are_1_of_parallel_and_0_of_right_angled_vectors():
     cosines = measures.cosines(torch.tensor([[1.0, 0.0], [3.0, 0.0], [0.0, 2.0], [-1.0, 0.0]]))
     assert cosines[0].tolist() == pytest.approx([1, 1, 0, -1])

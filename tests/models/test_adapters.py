@@ -146,8 +146,4 @@ MUTANTS: mutants.Table = [
     (check_reorders, mutants.a_state_reordered_by_every_layer, "sinusoidal"),
     (check_early_checkpoint, mutants.projections_split_in_another_order, "sinusoidal"),
 ]
-
-
-@mutants.each(MUTANTS)
-def test_a_mutant_is_caught(check, mutant, case):
-    mutants.assert_caught(check, mutant, case)
+test_a_mutant_is_caught = mutants.build_test(MUTANTS)

@@ -22,9 +22,3 @@ def test_relative_scores_start_with_a_higher_peak_in_encoders(family, scheme):
     is_higher = family != "transformer" and scheme != "diet_abs"
     assert options(f"{family}_{scheme}").position_peak == (6.0 if is_higher else 3.0)
     assert options(f"{family}_{scheme}", position_peak=3.0).position_peak == 3.0
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_blind_start_needs_no_other_peak(family):
-    config = options(f"{family}_diet_rel", position_start="blind")
-    assert (config.position_start, config.position_gain) == ("blind", 1.0)

@@ -4,11 +4,6 @@ from tests.support import tiny
 from tests.support.tiny import Case
 
 
-def test_positions_at_the_input_keep_to_the_limit_that_is_given():
-    model = tiny.model_of(Case("sinusoidal"))
-    assert model.max_positions() == (tiny.LIMIT, tiny.LIMIT)
-
-
 def test_cross_attention_has_the_limits_of_target_and_source():
     case = Case("diet_abs").but(position_cross_attention=True)
     model = tiny.fresh(case, max_source_positions=5, max_target_positions=9)

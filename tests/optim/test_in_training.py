@@ -99,28 +99,6 @@ def test_epochs_of_several_shards_are_refused(data, tmp_path):
     )
 
 
-def test_fairseq_train_names_a_wrong_option(data, tmp_path):
-    done = run("train", data, *TRAIN, *OPTIMIZERS["fused_adamw"], "--save-dir", tmp_path,
-               "--adam-betas", "print(1)")  # fmt: skip
-    assert (done.status, done.last) == (
-        1,
-        "error: --adam-betas must be two numbers from 0 to below 1, but is 'print(1)': write "
-        "'(0.9, 0.999)'",
-    )
-
-
-@pytest.mark.slow
-def test_a_run_of_fairseq_s_adam_is_not_resumed_in_float32(data, tmp_path):
-    done = run("train", data, *TRAIN, "--save-dir", tmp_path, "--max-epoch", "1")
-    assert done.status == 0, done.err
-    done = run("train", data, *TRAIN, *OPTIMIZERS["fused_adamw"], "--save-dir", tmp_path)
-    assert done.status == 1
-    assert done.last == (
-        "AssertionError: Optimizer does not match; please reset the optimizer "
-        "(--reset-optimizer). FairseqAdam vs FusedAdamW"
-    )
-
-
 ON_GPU = [argument for argument in TRAIN if argument != "--cpu"]
 
 
@@ -151,10 +129,3 @@ def test_on_a_gpu_fp16_survives_an_overflow(data, tmp_path):
         state = checkpoints.read(file, "cpu")
     counts = [moments["step"] for moments in state["last_optimizer_state"]["state"].values()]
     assert counts == [state["optimizer_history"][-1]["num_updates"]]
-
-
-@pytest.mark.gpu
-def test_on_a_gpu_lamb_refuses_flat_parameters(data, tmp_path):
-    done = run("train", data, *ON_GPU, *OPTIMIZERS["lamb_torch"], "--fp16", "--save-dir", tmp_path)
-    assert done.status == 1
-    assert "LambTorch does not support flat params" in done.last

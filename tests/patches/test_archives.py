@@ -78,17 +78,6 @@ def test_an_unsafe_archive_is_refused_before_anything_is_written(folder, members
     assert (folder / "neighbour").read_text() == "as it was"
 
 
-def test_without_the_plugin_an_archive_writes_outside(folder, monkeypatch):
-    """The control."""
-    if not hasattr(tarfile, "data_filter") or tarfile.TarFile.extraction_filter is not None:
-        pytest.skip("this Python's tarfile is safe by itself")
-    monkeypatch.setattr(file_utils, "tarfile", tarfile)
-    top = [member("top", FOLDER), member("../evil")]
-    with pytest.raises((OSError, UserError)):
-        file_utils.load_archive_file(str(archive(folder / "own" / "m.tar.gz", *top)))
-    assert (folder / "temporary" / "evil").exists()
-
-
 def test_an_archive_larger_than_the_disk_is_refused(folder, monkeypatch):
     """A file of zeros is small in an archive."""
     usage = shutil.disk_usage(folder)._replace(free=5)

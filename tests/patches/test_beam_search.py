@@ -287,8 +287,4 @@ MUTANTS: mutants.Table = [
     (check_early_ends, mutants.a_source_that_stays_when_sentences_end, str(FIRST[-1])),
     (check_translations, mutants.scores_that_forget_the_past, "none"),
 ]
-
-
-@mutants.each(MUTANTS)
-def test_a_mutant_is_caught(check, mutant, case):
-    mutants.assert_caught(check, mutant, case)
+test_a_mutant_is_caught = mutants.build_test(MUTANTS)

@@ -107,8 +107,4 @@ def test_training_continues_with_a_warning(data, checkpoint, tmp_path, start):
 MUTANTS: mutants.Table = [
     (check_options_without_a_trace, mutants.formulas_not_compared, "kerple-kerple=power"),
 ]
-
-
-@mutants.each(MUTANTS)
-def test_a_mutant_is_caught(check, mutant, case):
-    mutants.assert_caught(check, mutant, case)
+test_a_mutant_is_caught = mutants.build_test(MUTANTS)

@@ -7,7 +7,6 @@ import pytest
 from tests.support.commands import (
     TINY,
     assert_same_tensors,
-    cut_copies,
     kill_on_call,
     log_lines,
     run,
@@ -54,16 +53,3 @@ def test_a_killed_run_resumes_and_ends_as_if_uninterrupted(moment, data, uninter
     assert "Loaded checkpoint" in resumed.text
     assert_same_tensors(tmp_path, uninterrupted[0])
     assert not list(tmp_path.glob("*.tmp"))
-
-
-@pytest.mark.slow
-def test_fairseq_alone_leaves_a_cut_copy(data, tmp_path):
-    """The control: killed in the copy, stock fairseq has a checkpoint_last.pt that is cut."""
-    killed = run("train", data, *TRAIN, "--save-dir", tmp_path, plugin=False, first=cut_copies)
-    assert killed.status == -9
-    done = run("train", data, *TRAIN, "--save-dir", tmp_path)
-    last = tmp_path / "checkpoint_last.pt"
-    assert done.last == (
-        f"error: {last} is not a checkpoint, or is truncated or damaged: give another, or train "
-        "again"
-    )

@@ -130,11 +130,5 @@ def test_random_searches_equal_fairseq_s(kind):
     check_searches(kind, 8)
 
 
-MUTANTS: mutants.Table = [
-    (check_searches, mutants.every_model_has_standard_output, "own-output"),
-]
-
-
-@mutants.each(MUTANTS)
-def test_a_mutant_is_caught(check, mutant, case):
-    mutants.assert_caught(check, mutant, case)
+MUTANTS: mutants.Table = [(check_searches, mutants.every_model_has_standard_output, "own-output")]
+test_a_mutant_is_caught = mutants.build_test(MUTANTS)

@@ -22,7 +22,6 @@ from diet_fairseq.patches.patch import (
 from diet_fairseq.patches.table import TABLE
 
 ROOT = Path(__file__).parents[2]
-MOST_ATTRIBUTES = 45
 #: of CPU time
 MOST_SECONDS = 0.7
 
@@ -112,11 +111,6 @@ def changes():
 def test_importing_changes_the_targets_of_the_table_alone(mode, changes):
     rows = [row for row in TABLE if row.reasons.keys() & PATCHES_MODES[mode]]
     assert set(changes[mode]["attributes"]) == {row.target for row in rows}
-
-
-@pytest.mark.slow
-def test_importing_changes_few_attributes(changes):
-    assert 0 < len(changes["all"]["attributes"]) <= MOST_ATTRIBUTES
 
 
 @pytest.mark.slow

@@ -1,21 +1,14 @@
 """T5's bias beside the one of Hugging Face's port, with its weights."""
 
-import sys
-
 import pytest
 import torch
 
 from diet_fairseq.positions import AttentionShape, Limit
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.relative import T5
+from tests.support.modeling import import_modeling
 
-# torchaudio, which fairseq brings along, can't be imported beside a CPU build of PyTorch, and
-# transformers tries: None says that it isn't there.
-with pytest.MonkeyPatch.context() as patch:
-    patch.setitem(sys.modules, "torchaudio", None)
-    modeling_t5 = pytest.importorskip(
-        "transformers.models.t5.modeling_t5", reason="transformers is not installed"
-    )
+modeling_t5 = import_modeling("t5")
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["encoder", "decoder"])

@@ -1,7 +1,5 @@
 """Schemes of rows and of logits beside models that others wrote, with their weights."""
 
-import importlib
-import sys
 from typing import Any
 
 import pytest
@@ -16,19 +14,12 @@ from diet_fairseq.positions.deberta import log_bucket_rows
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.transformer import PositionalAttention
 from tests.support import tiny
+from tests.support.modeling import import_modeling
 
 HEADS, WIDTH, LENGTH = 3, 4, 40
 DIM = HEADS * WIDTH
 
 close = torch.testing.assert_close
-
-
-def theirs(name: str) -> Any:
-    """A module of transformers, which finds no torchaudio: see `hf.hide_broken_torchaudio`."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "torchaudio", None)
-        pytest.importorskip("transformers", reason="transformers is not installed")
-        return importlib.import_module(f"transformers.models.{name}.modeling_{name}")
 
 
 def attention_of(name: str, causal: bool = False, **options: Any) -> PositionalAttention:
@@ -64,7 +55,7 @@ def split(x: Tensor) -> Tensor:
 @torch.no_grad()
 @pytest.mark.parametrize("causal", [False, True], ids=["encoder", "decoder"])
 def test_transformer_xl_is_the_relative_attention_of_xlnet(causal):
-    xlnet = theirs("xlnet")
+    xlnet = import_modeling("xlnet")
     config = xlnet.XLNetConfig(
         vocab_size=4, d_model=DIM, n_head=HEADS, n_layer=1, d_inner=4, dropout=0.0
     )
@@ -90,7 +81,7 @@ def test_transformer_xl_is_the_relative_attention_of_xlnet(causal):
 @pytest.mark.parametrize(("buckets", "max_distance"), [(16, 24), (8, 6), (256, 512), (5, 4)])
 def test_deberta_is_the_disentangled_attention_of_v2(share, buckets, max_distance):
     """v2's biases of W_Q and W_K for P are zero here, as ours are left out."""
-    v2 = theirs("deberta_v2")
+    v2 = import_modeling("deberta_v2")
     config = v2.DebertaV2Config(
         hidden_size=DIM,
         num_attention_heads=HEADS,
@@ -124,7 +115,7 @@ def test_deberta_is_the_disentangled_attention_of_v2(share, buckets, max_distanc
     [(256, 512), (32, 128), (8, 6), (4, 5), (50, 300), (5, 4), (7, 30), (33, 512)],
 )
 def test_deberta_s_rows_are_those_of_v2_s_log_buckets(buckets, max_distance):
-    v2 = theirs("deberta_v2")
+    v2 = import_modeling("deberta_v2")
     rows = log_bucket_rows(buckets, max_distance)
     farthest = len(rows) // 2
     assert farthest == max_distance or buckets % 2
@@ -137,64 +128,7 @@ def test_deberta_s_rows_are_those_of_v2_s_log_buckets(buckets, max_distance):
     assert ends.tolist() == [expected[0], expected[-1]]
 
 
-# --- CoPE ------------------------------------------------------------------------------------
-
-
-def appendix_b(query: Tensor, logits: Tensor, embeddings: Tensor) -> Tensor:
-    """The paper's listing: masked logits (B, H, T, T) -> what is added to them."""
-    positions = logits.sigmoid().flip(-1).cumsum(-1).flip(-1).clamp(max=embeddings.size(1) - 1)
-    of_integers = query @ embeddings.mT
-    above, below = (of_integers.gather(-1, p.long()) for p in (positions.ceil(), positions.floor()))
-    share = positions - positions.floor()
-    return above * share + below * (1 - share)
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("length", [3, 64])
-def test_cope_in_a_decoder_is_the_listing_of_the_paper(length):
-    """CoPE's query is scaled here, as in the equation and in the released code."""
-    module, x = attention_of("cope", causal=True, cope_length=length), tiny.vectors(2, LENGTH, DIM)
-    scheme: Any = module.positions
-    q, k, v = (
-        split(project(x)).permute(1, 2, 0, 3)
-        for project in (module.q_proj, module.k_proj, module.v_proj)
-    )
-    q = q * WIDTH**-0.5
-    logits = (q @ k.mT).masked_fill(torch.ones(LENGTH, LENGTH).triu(1).bool(), float("-inf"))
-    expected = (logits + appendix_b(q, logits, scheme.embeddings)).softmax(-1) @ v
-    close(output(module, x, True), expected.transpose(1, 2).flatten(2), **tiny.TOLERANCE)
-
-
-@torch.no_grad()
-def test_cope_reads_a_mirrored_text_with_its_embeddings_swapped():
-    """Our extension has no side of its own: both directions are the paper's, beside the key i."""
-    module, x = attention_of("cope", cope_length=5), tiny.vectors(1, LENGTH, DIM)
-    scheme: Any = module.positions
-    no_padding = torch.zeros(1, LENGTH).bool()
-    layout = Layout.of_self_attention(no_padding)
-    q = split(x).permute(1, 2, 0, 3)
-    logits = tiny.vectors(1, HEADS, LENGTH, LENGTH)
-    forward = scheme.content_score(logits, q, layout) - logits
-    scheme.embeddings.copy_(scheme.embeddings.roll(5, dims=1))
-    mirrored = scheme.content_score(logits.flip(-1, -2), q.flip(-2), layout) - logits.flip(-1, -2)
-    off_diagonal = ~torch.eye(LENGTH).bool()
-    close(mirrored.flip(-1, -2)[..., off_diagonal], forward[..., off_diagonal], **tiny.TOLERANCE)
-
-
 # --- all of them -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("causal", [False, True], ids=["encoder", "decoder"])
-@pytest.mark.parametrize("name", ["shaw", "transformer_xl", "deberta"])
-def test_fused_attention_computes_rows_and_their_gradients(name, causal):
-    module, x = attention_of(name, causal), tiny.vectors(2, 9, DIM)
-    results = {}
-    for path in ("reference", "sdpa"):
-        out = output(module, x, causal, backend=path)
-        gradients = torch.autograd.grad(tiny.some_loss(out), list(module.parameters()))
-        results[path] = [out, *gradients]
-    for ours, expected in zip(results["sdpa"], results["reference"], strict=True):
-        close(ours, expected, **tiny.TOLERANCE)
 
 
 @pytest.mark.parametrize("keys", [64, 128, 512])

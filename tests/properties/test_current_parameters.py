@@ -120,8 +120,4 @@ def test_an_ensemble_under_vmap_reads_as_its_models_do(case):
 MUTANTS: mutants.Table = [
     (check_changes, mutants.terms_remembered_until_a_change_is_counted, "diet_rel"),
 ]
-
-
-@mutants.each(MUTANTS)
-def test_a_mutant_is_caught(check, mutant, case):
-    mutants.assert_caught(check, mutant, case)
+test_a_mutant_is_caught = mutants.build_test(MUTANTS)

@@ -1,13 +1,9 @@
 """Models give the numbers of fairseq's own models, of no bias, and of the papers' equations."""
 
-import numpy as np
 import pytest
 import torch
 from fairseq.modules import LayerDropModuleList
 
-from diet_fairseq.positions import AttentionShape, Limit
-from diet_fairseq.positions.layout import Layout
-from diet_fairseq.positions.tupe import TupeA, TupeR
 from tests.support import mutants, tiny
 from tests.support.attentions import attentions
 from tests.support.oracles import (
@@ -212,47 +208,9 @@ def test_attention_is_the_equation_of_the_paper(case):
     check_equation(case)
 
 
-@pytest.mark.parametrize(("file", "scheme"), [("tupe_a", TupeA), ("tupe_r", TupeR)])
-def test_tupe_gives_the_numbers_of_the_released_encoder(shared_data, file, scheme):
-    """Recorded activations: see SOURCE.md beside them."""
-    path = shared_data / "tupe_reference" / f"{file}.npz"
-    if not path.is_file():
-        pytest.skip(f"no {path.name} in the shared data")
-    numbers = {name: torch.from_numpy(array) for name, array in np.load(path).items()}
-    expected = numbers["position_bias"]  # (H, T, T)
-    heads, length, _ = expected.shape
-    width = numbers["weight/pos.weight"].size(1)
-    limit = Limit(len(numbers["weight/pos.weight"]) - 1, "--max-positions")
-    shape = AttentionShape(heads, width // heads, width, queries=limit, keys=limit)
-    bias = scheme.create(shape, untie_cls="official")
-    weights = {
-        name.removeprefix("weight/"): value
-        for name, value in numbers.items()
-        if name.startswith(("weight/pos", "weight/relative"))
-    }
-    bias.load_state_dict(weights)
-    padding = numbers["tokens"].eq(1)  # (B, T), on the right
-    layout = Layout.of_self_attention(padding)
-    score = bias.score(layout).dense(layout).expand(len(padding), -1, -1, -1)
-    assert score.shape[-1] == length
-    for sentence in score:
-        close(sentence, expected, **TOLERANCE)
-
-
 MUTANTS: mutants.Table = [
     (check_stock, mutants.padding_is_seen, "sinusoidal"),
     (check_zero_bias, mutants.content_that_keeps_the_whole_scale, "tupe_a"),
     (check_equation, mutants.offsets_with_the_other_sign, "t5"),
-    (check_equation, mutants.a_query_score_without_its_scale, "shaw"),
-    (check_equation, mutants.values_without_positions, "shaw-values=True"),
-    (check_equation, mutants.keys_that_read_the_row_of_the_opposite_offset, "deberta-roberta"),
-    (check_equation, mutants.later_keys_that_read_as_earlier_ones, "cope"),
-    (check_equation, mutants.factors_of_another_scale, "tupe_a"),
-    (check_equation, mutants.queries_turned_backwards, "rope"),
-    (check_equation, mutants.a_reset_of_the_first_slot, "tupe_a-untie_cls=paper"),
 ]
-
-
-@mutants.each(MUTANTS)
-def test_a_mutant_is_caught(check, mutant, case):
-    mutants.assert_caught(check, mutant, case)
+test_a_mutant_is_caught = mutants.build_test(MUTANTS)

@@ -86,16 +86,10 @@ def test_every_position_parameter_learns(case):
     check_gradients(case)
 
 
-# --- mutants ---------------------------------------------------------------------------------
-
 MUTANTS: mutants.Table = [
     (check_order, mutants.no_layer_has_positions, "diet_rel"),
     (check_order, mutants.the_control_has_positions, "none"),
     (check_every_layer, mutants.the_decoder_has_no_positions, "diet_abs"),
     (check_gradients, mutants.scores_without_gradient, "t5"),
 ]
-
-
-@mutants.each(MUTANTS)
-def test_a_mutant_is_caught(check, mutant, case):
-    mutants.assert_caught(check, mutant, case)
+test_a_mutant_is_caught = mutants.build_test(MUTANTS)

@@ -22,6 +22,7 @@ def test_every_property_has_a_mutant(module):
     checks = {f for name, f in inspect.getmembers(module) if name.startswith("check_")}
     assert checks
     assert checks == {check for check, _, _ in module.MUTANTS}
+    assert inspect.isfunction(module.test_a_mutant_is_caught)  # a test that pytest collects
 
 
 def test_every_mutant_is_caught_by_something():

@@ -2,10 +2,14 @@
 
 import os
 import pickle
+from argparse import Namespace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from omegaconf import OmegaConf
 
 from diet_fairseq import checkpoints
 from diet_fairseq.errors import UserError
@@ -14,6 +18,26 @@ from diet_fairseq.errors import UserError
 def saved(path, **parts):
     """A checkpoint that holds the given values."""
     torch.save({"model": {}, "cfg": {}, **parts}, path)
+    return path
+
+
+def write_checkpoint(path: Path, args: Namespace, state: dict, task: str | None = None) -> Path:
+    cfg: Any = OmegaConf.to_container(
+        convert_namespace_to_omegaconf(args), resolve=True, enum_to_str=True
+    )
+    if task is not None:
+        cfg["task"]["_name"] = task
+    history = {"optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 0}
+    torch.save(
+        {
+            "args": None,
+            "cfg": cfg,
+            "model": state,
+            "optimizer_history": [history],
+            "extra_state": {"epoch": 1, "train_iterator": {"epoch": 1}},
+        },
+        path,
+    )
     return path
 
 

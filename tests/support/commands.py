@@ -9,7 +9,6 @@ import multiprocessing.pool
 import os
 import random
 import re
-import shutil
 import signal
 import socket
 import sys
@@ -237,17 +236,3 @@ def set_environment(**variables: str) -> None:
 def without_protection() -> None:
     """Let PyTorch load any pickle, as stock fairseq needs for its checkpoints."""
     os.environ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = "1"
-
-
-def cut_copies() -> None:
-    """Have this process killed in the middle of writing checkpoint_last.pt, which is a copy."""
-    copy = shutil.copyfile
-
-    def copyfile(source: str, target: str) -> str:
-        if not target.endswith("_last.pt"):
-            return str(copy(source, target))
-        Path(target).write_bytes(Path(source).read_bytes()[:5000])
-        os.kill(os.getpid(), signal.SIGKILL)
-        return target
-
-    shutil.copyfile = copyfile  # type: ignore[assignment]

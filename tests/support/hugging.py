@@ -1,8 +1,6 @@
 """A tiny trained-looking model with its data: what `export hf` reads."""
 
-from argparse import Namespace
 from functools import cache
-from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,13 +9,13 @@ import sentencepiece
 import torch
 from fairseq import options
 from fairseq.data import Dictionary
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
-from omegaconf import OmegaConf
 
 from diet_fairseq.translate.loading import GLUE, QUESTION_ANSWERING
 from tests.support import tiny
+from tests.support.checkpoints import write_checkpoint
+from tests.support.texts import train_sentencepiece
 
 TEXT = [
     "the quick brown fox jumps over the lazy dog",
@@ -31,16 +29,7 @@ TEXT = [
 def subword_model(seed: int = 0) -> bytes:
     """A SentencePiece model; another seed's knows other words."""
     words = [line[::-1] for line in TEXT] if seed else TEXT
-    model = BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(words * 5),
-        model_writer=model,
-        model_type="bpe",
-        vocab_size=90,
-        hard_vocab_limit=False,
-        minloglevel=2,
-    )
-    return model.getvalue()
+    return train_sentencepiece(words * 5, 90)
 
 
 def data(folder: Path, names: tuple[str, ...], seed: int = 0) -> Dictionary:
@@ -92,23 +81,3 @@ def checkpoint(folder: Path, arch: str, task: str = "translation", **overrides: 
         for parameter in model.parameters():
             parameter.normal_(std=0.3)
     return write_checkpoint(folder / "checkpoint_best.pt", args, model.state_dict(), task)
-
-
-def write_checkpoint(path: Path, args: Namespace, state: dict, task: str | None = None) -> Path:
-    cfg: Any = OmegaConf.to_container(
-        convert_namespace_to_omegaconf(args), resolve=True, enum_to_str=True
-    )
-    if task is not None:
-        cfg["task"]["_name"] = task
-    history = {"optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 0}
-    torch.save(
-        {
-            "args": None,
-            "cfg": cfg,
-            "model": state,
-            "optimizer_history": [history],
-            "extra_state": {"epoch": 1, "train_iterator": {"epoch": 1}},
-        },
-        path,
-    )
-    return path

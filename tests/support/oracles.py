@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from diet_fairseq.positions import PositionScheme
@@ -22,6 +23,9 @@ class Oracle:
 
     #: terms that share the scale of the score: content / sqrt(terms d_h)
     terms = 1
+
+    def __init__(self, scheme: Any = None) -> None:
+        pass
 
     def read(self, module: Any) -> None:
         """Look at the layer's own projections."""
@@ -77,6 +81,11 @@ def attention(queries: Tensor, keys: Tensor, module: Any, oracle: Oracle, causal
 
 def linear(module: nn.Linear, x: Tensor) -> Tensor:
     return x.double() @ module.weight.double().T + module.bias.double()
+
+
+def layer_norm(x: Tensor, norm: nn.LayerNorm) -> Tensor:
+    weight, bias = norm.weight.double(), norm.bias.double()
+    return F.layer_norm(x.double(), norm.normalized_shape, weight, bias, norm.eps)
 
 
 def clip(offset: int, largest: int) -> int:
@@ -193,15 +202,7 @@ class TupeAOracle(Oracle):
         self.width = scheme.shape.head_dim
 
     def normalized(self, table: Tensor) -> Tensor:
-        if not self.norm:
-            return table.double()
-        rows = []
-        for p in table.double():
-            mean = p.sum() / len(p)
-            variance = ((p - mean) ** 2).sum() / len(p)
-            gain, bias = self.scheme.pos_ln.weight.double(), self.scheme.pos_ln.bias.double()
-            rows.append((p - mean) / torch.sqrt(variance + self.scheme.pos_ln.eps) * gain + bias)
-        return torch.stack(rows)
+        return layer_norm(table, self.scheme.pos_ln) if self.norm else table.double()
 
     def product(self, head: int, query_row: int, key_row: int) -> Number:
         dims = slice(head * self.width, (head + 1) * self.width)
@@ -404,13 +405,8 @@ class DebertaOracle(Oracle):
     terms = 3
 
     def __init__(self, scheme: Any, buckets: int = 256, max_distance: int = 512) -> None:
-        gain, bias = scheme.norm.weight.double(), scheme.norm.bias.double()
-        rows = []
-        for p in scheme.table.double():
-            mean = p.sum() / len(p)
-            variance = ((p - mean) ** 2).sum() / len(p)
-            rows.append((p - mean) / torch.sqrt(variance + 1e-7) * gain + bias)
-        self.p = torch.stack(rows)
+        assert scheme.norm.eps == 1e-7
+        self.p = layer_norm(scheme.table, scheme.norm)
         self.buckets, self.max_distance = buckets, max_distance
 
     def read(self, module: Any) -> None:
@@ -455,13 +451,6 @@ class CopeOracle(Oracle):
             embedding = embedding + share * e[first + math.ceil(position)]
             changed.append(logit + query @ embedding / math.sqrt(len(query)))
         return changed
-
-
-class AddedAtTheInput(Oracle):
-    """Vaswani et al. (2017), Devlin et al. (2019): attention itself is the plain one."""
-
-    def __init__(self, scheme: None) -> None:
-        pass
 
 
 class WithSegments(Oracle):
@@ -565,9 +554,7 @@ class XposOracle(RopeOracle):
 
 
 ORACLES: dict[str, Callable[..., Oracle]] = {
-    "none": AddedAtTheInput,
-    "sinusoidal": AddedAtTheInput,
-    "learned": AddedAtTheInput,
+    **dict.fromkeys(("none", "sinusoidal", "learned", "linformer"), Oracle),
     "shaw": ShawOracle,
     "transformer_xl": TransformerXLOracle,
     "deberta": DebertaOracle,
@@ -586,7 +573,6 @@ ORACLES: dict[str, Callable[..., Oracle]] = {
     "sandwich": SandwichOracle,
     "fire": FireOracle,
     "cpb": CpbOracle,
-    "linformer": AddedAtTheInput,
     "diet_abs_lin": DietAbsOracle,  # beside `Compressed`
 }
 #: which of a scheme's options change its equation; the others show in its parameters' shapes

@@ -31,34 +31,7 @@ class Machine:
 
     @property
     def instructions(self) -> list[str]:
-        return [name for _, name, _ in self._lines]
-
-    @property
-    def loops(self) -> list[list[str]]:
-        """The loops over tiles, which have matrix products and exponentials."""
-        lines = self._lines
-        places = {int(address, 16): n for n, (address, _, _) in enumerate(lines)}
-        loops = []
-        for n, (_, name, arguments) in enumerate(lines):
-            target = re.search(r"0x([0-9a-f]+)", arguments) if name == "BRA" else None
-            first = places.get(int(target[1], 16), n) if target else n
-            body = [name for _, name, _ in lines[first : n + 1]]
-            if (
-                first < n
-                and any("MMA" in instruction for instruction in body)
-                and "MUFU.EX2" in body
-            ):
-                loops.append(body)
-        return loops
-
-    @property
-    def waits(self) -> int:
-        """The largest number of waits for asynchronous products (wgmma) in a loop over tiles."""
-        return max(sum(name.startswith("WARPGROUP.DEPBAR") for name in body) for body in self.loops)
-
-    @property
-    def _lines(self) -> list[tuple[str, str, str]]:
-        pattern = r"/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)([^;]*);"
+        pattern = r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)[^;]*;"
         return re.findall(pattern, self.text)
 
 

@@ -5,6 +5,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from sentencepiece import SentencePieceTrainer
 from subword_nmt.learn_bpe import learn_bpe
@@ -45,24 +46,25 @@ def corpus(folder: Path, train: int = 300, odd: bool = True) -> Path:
     return folder
 
 
+def train_sentencepiece(lines: Iterable[str], size: int, **options: Any) -> bytes:
+    """A SentencePiece model of the lines."""
+    model = io.BytesIO()
+    SentencePieceTrainer.train(
+        sentence_iterator=iter(lines),
+        model_writer=model,
+        minloglevel=2,
+        **{"model_type": "bpe", "vocab_size": size, "hard_vocab_limit": False} | options,
+    )
+    return model.getvalue()
+
+
 def learn_subwords(path: Path, kind: str, lines: Iterable[str], size: int) -> Path:
     """A subword model of the lines."""
-    model: io.BytesIO | io.StringIO = io.BytesIO()
     if kind == "sentencepiece":
-        SentencePieceTrainer.train(
-            sentence_iterator=iter(lines),
-            model_writer=model,
-            model_type="bpe",
-            vocab_size=size,
-            character_coverage=1.0,
-            hard_vocab_limit=False,
-            minloglevel=2,
-        )
+        path.write_bytes(train_sentencepiece(lines, size, character_coverage=1.0))
     else:
         words = Counter(word for line in lines for word in line.split())
-        table = [f"{word} {count}" for word, count in words.items()]
-        model = io.StringIO()
-        learn_bpe(table, model, size, is_dict=True, total_symbols=True)
-    content = model.getvalue()
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
+        with open(path, "w", encoding="utf-8") as file:
+            table = [f"{word} {count}" for word, count in words.items()]
+            learn_bpe(table, file, size, is_dict=True, total_symbols=True)
     return path

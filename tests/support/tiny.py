@@ -228,6 +228,16 @@ def assert_same(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
         torch.testing.assert_close(actual[name], value, **TOLERANCE, msg=message)
 
 
+def assert_same_gradients(
+    actual: dict[str, Tensor], expected: dict[str, Tensor], part: float = 1e-5
+) -> None:
+    """Gradients may differ by a part of their largest entry: they are sums over many tokens."""
+    assert actual.keys() == expected.keys()
+    for name, gradient in expected.items():
+        allowed = part * max(1.0, float(gradient.abs().max()))
+        torch.testing.assert_close(actual[name], gradient, rtol=1e-5, atol=allowed)
+
+
 def difference(a: Tensor, b: Tensor) -> float:
     return float((a - b).detach().abs().max())
 

@@ -7,9 +7,9 @@ import torch
 from fairseq import options, tasks
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from omegaconf import OmegaConf
 
 from diet_fairseq.translate.model_json import ModelDescription
+from tests.support.checkpoints import write_checkpoint
 from tests.support.texts import learn_subwords, sentences
 
 
@@ -52,14 +52,7 @@ def untrained(
     state["decoder.layers.0.final_layer_norm.bias"] += 1
     state["decoder.output_projection.weight"][words.eos()] += towards_end
     state["decoder.output_projection.weight"][words.unk()] += towards_unknown
-    history = [{"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}}]
-    last = folder / "checkpoint_last.pt"
-    plain = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
-    torch.save(
-        {"args": None, "cfg": plain, "model": state, "optimizer_history": history,
-         "extra_state": {"epoch": 1, "train_iterator": {"epoch": 1}}, "task_state": {}},
-        last,
-    )  # fmt: skip
+    last = write_checkpoint(folder / "checkpoint_last.pt", args, state)
     ModelDescription(
         "fairseq", "en", "de", folder, last, folder, "sentencepiece", subwords, beam=3
     ).write()

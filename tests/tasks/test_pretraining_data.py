@@ -7,8 +7,6 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from fairseq.data import Dictionary, ListDataset, MaskTokensDataset
-from fairseq.data.iterators import EpochBatchIterator
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 
 import diet_fairseq  # noqa: F401  # registers
@@ -97,25 +95,6 @@ def test_a_missing_split_is_named(data):
 # Masks, of fairseq's task masked_lm and of ours
 
 
-def test_a_tenth_of_masked_tokens_is_random_and_a_tenth_unchanged(data):
-    task = task_of(data, mask_prob=0.15)
-    words = Dictionary()
-    for number in range(1000):
-        words.add_symbol(f"w{number}")
-    mask = words.add_symbol("<mask>")
-    text = torch.randint(4, 1000, (40_000,))
-    options = {"pad_idx": PAD, "mask_idx": mask, "mask_prob": task.cfg.mask_prob}
-    options |= {"random_token_prob": task.cfg.random_token_prob}
-    options |= {"leave_unmasked_prob": task.cfg.leave_unmasked_prob}
-    dataset = ListDataset([text], [len(text)])
-    tokens, target = (each[0] for each in MaskTokensDataset.apply_mask(dataset, words, **options))
-    masked = target != PAD
-    assert masked.float().mean() == pytest.approx(0.15, abs=0.001)
-    assert (tokens[masked] == mask).float().mean() == pytest.approx(0.8, abs=0.02)
-    assert (tokens[masked] == text[masked]).float().mean() == pytest.approx(0.1, abs=0.02)
-    assert torch.equal(tokens[~masked], text[~masked])
-
-
 def targets_of_two_epochs(data, kind, workers):
     task = task_of(data, kind, sample_break_mode="none")
     task.load_dataset("valid", epoch=1)
@@ -130,13 +109,6 @@ def targets_of_two_epochs(data, kind, workers):
 @pytest.mark.parametrize("kind", [MaskedLMTask, MaskedLMNspTask])
 def test_every_epoch_masks_other_tokens(data, kind, workers):
     assert not any(map(torch.equal, *targets_of_two_epochs(data, kind, workers)))
-
-
-@pytest.mark.usefixtures("_quick_end_of_workers")
-def test_every_epoch_masks_the_same_tokens_in_stock_fairseq(data, monkeypatch):
-    stock = EpochBatchIterator.__init__.__wrapped__
-    monkeypatch.setattr(EpochBatchIterator, "__init__", stock)
-    assert all(map(torch.equal, *targets_of_two_epochs(data, MaskedLMTask, 1)))
 
 
 # fairseq's commands

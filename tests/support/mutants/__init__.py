@@ -4,14 +4,11 @@ Each is a function of pytest's `monkeypatch`; `assert_caught` applies one and wa
 fail. The names say what is wrong.
 """
 
-from .catching import Table, assert_caught, each
-from .distances import *  # noqa: F403
-from .electra import *  # noqa: F403
+from .catching import Table, assert_caught, build_test, each
 from .exports import *  # noqa: F403
 from .models import *  # noqa: F403  # one name a fault
 from .options import *  # noqa: F403
-from .rotations import *  # noqa: F403
-from .rows import *  # noqa: F403
+from .schemes import *  # noqa: F403
 from .scores import *  # noqa: F403
 
-__all__ = ["Table", "assert_caught", "each"]
+__all__ = ["Table", "assert_caught", "build_test", "each"]

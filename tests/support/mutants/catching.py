@@ -12,8 +12,8 @@ from tests.support import tiny
 Patch = pytest.MonkeyPatch
 Mutant = Callable[[Patch], None]
 Check = Callable[..., None]
-#: the check, a mutant that it must catch, and the name of the case to see it in
-Table = list[tuple[Check, Mutant, str]]
+#: the check, a mutant that it must catch, and the case to see it in, by name if it is a `Case`
+Table = list[tuple[Check, Mutant, Any]]
 
 
 def assert_caught(check: Check, mutant: Mutant, case: str) -> None:
@@ -33,6 +33,16 @@ def each(table: Table) -> pytest.MarkDecorator:
     """Parametrize over a table: the id is the mutant's name and its case."""
     ids = [f"{check.__name__}-{mutant.__name__}-{case}" for check, mutant, case in table]
     return pytest.mark.parametrize(("check", "mutant", "case"), table, ids=ids)
+
+
+def build_test(table: Table) -> Callable[..., None]:
+    """A test that every mutant of the table is caught."""
+
+    @each(table)
+    def test_a_mutant_is_caught(check: Check, mutant: Mutant, case: Any) -> None:
+        assert_caught(check, mutant, case)
+
+    return test_a_mutant_is_caught
 
 
 def instead_of(owner: Any, name: str) -> Callable[[Callable[..., Any]], Mutant]:

@@ -54,14 +54,3 @@ def converted_positions_shifted_by_one(patch: Patch) -> None:
 
     patch.setattr(positions, "bias_table", bias_table)
     patch.setattr(positions, "input_table", lambda stack: at_input(stack).roll(1, 0))
-
-
-def _rotary(patch, **changes):
-    from diet_fairseq.export.ctranslate2.positions import Positions
-
-    original = Positions.options.fget  # type: ignore[attr-defined]
-    patch.setattr(Positions, "options", property(lambda self: original(self) | changes))
-
-
-def converted_pairs_of_neighbours(patch: Patch) -> None:
-    _rotary(patch, rotary_interleave=True)

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 from diet_fairseq.attention.compressed import Compression
@@ -13,14 +14,14 @@ from diet_fairseq.attention.packing import Packing
 from diet_fairseq.config import PositionConfig
 from diet_fairseq.models import adapters, diet_roberta, lengthening, warm_start
 from diet_fairseq.models.adapters import PositionalEncoder
+from diet_fairseq.models.diet_electra import DietElectraModel, Generator
 from diet_fairseq.models.diet_transformer import DietTransformerModel
 from diet_fairseq.patches import beam_search
 from diet_fairseq.patches.beam_search import QuickBeamSearch
-from diet_fairseq.positions.diet_abs import DietAbs, DietAbsLin
+from diet_fairseq.positions.diet_abs import DietAbs
 from diet_fairseq.positions.input import NoPositions
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.relative import OffsetScalars
-from diet_fairseq.positions.scores import Factors
 from diet_fairseq.positions.tupe import TupeA
 from diet_fairseq.transformer import (
     DecodingCache,
@@ -33,17 +34,6 @@ from diet_fairseq.transformer.stack import Stack
 from tests.support.mutants.catching import Patch, instead_of, instead_of_scores
 
 # --- where parameters live -------------------------------------------------------------------
-
-
-def one_table_for_all_layers_by_accident(patch: Patch) -> None:
-    tables: dict[Any, Any] = {}
-    build = StackConfig.build_schemes
-
-    def build_schemes(self: StackConfig, is_cross: bool = False, layer: int = 0) -> Any:
-        shape = self.attention_shape(is_cross)
-        return tables.setdefault(shape, build(self, is_cross, layer))
-
-    patch.setattr(StackConfig, "build_schemes", build_schemes)
 
 
 def a_table_for_every_layer_by_accident(patch: Patch) -> None:
@@ -167,11 +157,6 @@ def tokens_unpacked_to_the_front(original, self, x):
     return original(replace(self, slots=torch.arange(len(self.slots))), x)
 
 
-@instead_of(Packing, "pack")
-def tokens_packed_without_gradient(original, self, x):
-    return original(self, x).detach()
-
-
 def padding_that_no_query_sees(patch: Patch) -> None:
     patch.setattr(Layout, "hidden", property(lambda self: self.padding_mask))
 
@@ -182,12 +167,6 @@ def padding_that_no_query_sees(patch: Patch) -> None:
 @instead_of(attention, "zero_padding")
 def padding_is_compressed(original, x, layout):
     return x
-
-
-@instead_of(Compression, "forward")
-def tokens_are_compressed_by_their_slots(original, self, x, layout):
-    slots = torch.arange(len(x)).unsqueeze(0)
-    return original(self, x, replace(layout, key_positions=slots))
 
 
 @instead_of(Compression, "forward")
@@ -212,12 +191,6 @@ def values_are_compressed_as_keys(original, *args):
 @instead_of(PositionalAttention, "_keys_and_values")
 def keys_that_are_not_compressed(original, self, x, context):
     return x, x, context
-
-
-@instead_of(DietAbsLin, "score")
-def positions_of_the_token_before(original, self, layout):
-    score = original(self, layout)
-    return Factors(score.query.roll(1, dims=2), score.key)
 
 
 @instead_of(DietAbs, "zero")
@@ -294,3 +267,33 @@ def projections_split_in_another_order(original, self, state, name, norms):
     for key in [key for key in state if ".in_proj_" in key]:
         state[key] = state[key].roll(len(state[key]) // 3, 0)
     original(self, state, name, norms)
+
+
+# --- ELECTRA ---------------------------------------------------------------------------------
+
+
+@instead_of(DietElectraModel, "forward")
+def all_targets_count_as_replaced(original, self, src_tokens, *rest, targets=None, **options):
+    logits, extra = original(self, src_tokens, *rest, targets=targets, **options)
+    if targets is not None:
+        extra["replaced"] = targets.ne(self.encoder.dictionary.pad())
+    return logits, extra
+
+
+@instead_of(Generator, "forward")
+def logits_of_every_token(original, self, tokens, is_target, segments):
+    return original(self, tokens, torch.ones_like(is_target), segments)[is_target.flatten()]
+
+
+def a_sample_with_a_gradient(patch: Patch) -> None:
+    original = DietElectraModel.forward
+
+    def forward(self, src_tokens, targets=None, **options):
+        logits, extra = original(self, src_tokens, targets=targets, **options)
+        if targets is None:
+            return logits, extra
+        # the discriminator's logits move with what the generator gave
+        likely = F.softmax(extra["generator_logits"], dim=-1).amax(-1).sum()
+        return logits + likely, extra
+
+    patch.setattr(DietElectraModel, "forward", forward)

@@ -7,7 +7,6 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from diet_fairseq.attention.backends import AttentionCall
-from diet_fairseq.models.adapters import PositionalEncoder
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.sampling import PositionSampling
 from diet_fairseq.transformer import PositionalAttention, StackConfig, layer
@@ -46,15 +45,6 @@ def positions_one_further_on(original, self, positions, end):
 @instead_of(Layout, "of_cross_attention")
 def sources_at_plain_positions(original, target, source_padding_mask, source_positions=None):
     return original(target, source_padding_mask)
-
-
-@instead_of(PositionalEncoder, "forward")
-def random_positions_in_evaluation(original, self, *args, **options):
-    training, self.training = self.training, True
-    try:
-        return original(self, *args, **options)
-    finally:
-        self.training = training
 
 
 def positions_that_are_never_drawn(patch: Patch) -> None:

@@ -9,17 +9,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from diet_fairseq.attention import compressed as linformer
-from diet_fairseq.positions import layout, relative, tupe
+from diet_fairseq.positions import layout, relative
 from diet_fairseq.positions import scores as score_values
 from diet_fairseq.positions.diet_abs import DietAbs
 from diet_fairseq.positions.gain import ScoreParameters
 from diet_fairseq.positions.input import NoPositions
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.relative import OffsetScores
-from diet_fairseq.positions.scores import Dense, Factors, Offsets
-from diet_fairseq.positions.segments import SegmentScores
-from diet_fairseq.positions.shaw import Shaw
-from diet_fairseq.positions.tupe import TupeA
+from diet_fairseq.positions.scores import Factors, Offsets
 from diet_fairseq.transformer import attention, decoder, encoder
 from tests.support.mutants.catching import Mutant, Patch, instead_of, instead_of_scores
 
@@ -43,25 +40,12 @@ def factors_without_the_gain(original, self, layout):
     return Factors(score.query, score.key / self.gain)
 
 
-@instead_of(SegmentScores, "score")
-def segments_without_the_gain(original, self, layout):
-    return Dense(original(self, layout).dense(layout) / self.gain)
-
-
 # --- where tokens stand ----------------------------------------------------------------------
 
 
 @instead_of(layout, "token_positions")
 def positions_from_arange(original, padding_mask, length, device):
     return original(None, length, device)
-
-
-@instead_of(Layout, "of_self_attention")
-def the_new_token_stands_first(original, padding_mask, causal=False, queries=None, segments=None):
-    result = original(padding_mask, causal, queries, segments)
-    return replace(
-        result, query_positions=result.key_positions[:, : result.query_positions.size(1)]
-    )
 
 
 @instead_of(Layout, "of_self_attention")
@@ -135,18 +119,6 @@ def a_finite_mask(patch: Patch) -> None:
         patch.setattr(module, "float", lambda text: -1e4, raising=False)
 
 
-@instead_of(F, "softmax")
-def weights_that_sum_to_less(original, *args, **kwargs):
-    return 0.9 * original(*args, **kwargs)
-
-
-@instead_of(F, "scaled_dot_product_attention")
-def a_mask_the_wrong_way_round(original, q, k, v, mask, *rest, **options):
-    return original(
-        q, k, v, ~mask if mask is not None and mask.dtype is torch.bool else mask, *rest, **options
-    )
-
-
 @instead_of(F, "scaled_dot_product_attention")
 def keys_without_gradient(original, q, k, *rest, **options):
     return original(q, k.detach(), *rest, **options)
@@ -176,31 +148,9 @@ def offsets_with_the_other_sign(original, self, layout):
     return ChangedOffsets(original(self, layout).line, change=lambda x: x.mT)
 
 
-@instead_of(Shaw, "query_rows")
-def a_query_score_without_its_scale(original, self, layout, project):
-    result = original(self, layout, project)
-    return replace(result, rows=result.rows * self.shape.head_dim**0.5)
-
-
-@instead_of(import_module("diet_fairseq.attention.backends.reference"), "value_sums")
-def values_without_positions(original, weights, of_values):
-    return 0 * original(weights, of_values)
-
-
 @instead_of(attention, "query_scale")
 def content_that_keeps_the_whole_scale(original, schemes, head_dim):
     return head_dim**-0.5
-
-
-@instead_of(tupe, "is_first_token")
-def a_reset_of_the_first_slot(original, positions):
-    return original(torch.arange(positions.size(1)).expand_as(positions))
-
-
-@instead_of(TupeA, "_factors")
-def factors_of_another_scale(original, self, layout):
-    query, key = original(self, layout)
-    return 2 * query, key
 
 
 def a_promise_of_factors(patch: Patch) -> None:
