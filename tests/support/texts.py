@@ -49,11 +49,9 @@ def corpus(folder: Path, train: int = 300, odd: bool = True) -> Path:
 def train_sentencepiece(lines: Iterable[str], size: int, **options: Any) -> bytes:
     """A SentencePiece model of the lines."""
     model = io.BytesIO()
+    defaults: dict[str, Any] = {"model_type": "bpe", "vocab_size": size, "hard_vocab_limit": False}
     SentencePieceTrainer.train(
-        sentence_iterator=iter(lines),
-        model_writer=model,
-        minloglevel=2,
-        **{"model_type": "bpe", "vocab_size": size, "hard_vocab_limit": False} | options,
+        sentence_iterator=iter(lines), model_writer=model, minloglevel=2, **defaults | options
     )
     return model.getvalue()
 
