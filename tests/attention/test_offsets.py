@@ -46,6 +46,7 @@ def triton_version() -> tuple[int, ...]:
 needs_triton = pytest.mark.skipif(triton_version() < (3, 3), reason="needs Triton 3.3 or newer")
 
 
+@pytest.mark.slow
 @needs_triton
 @pytest.mark.parametrize("slow", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_kernels_compute_what_the_reference_does_forward_and_backward(slow):

@@ -163,6 +163,7 @@ def folder(tmp_path_factory):
 LINE = "ban kon din ban kon din"
 
 
+@pytest.mark.slow
 def test_the_translator_takes_a_temperature(folder):
     plain, neutral, low = (Translator(folder, position_temperature=t) for t in (None, 1.0, LOW))
     scores = [[candidate.score for candidate in translator.candidates([LINE], nbest=3)[0]]
@@ -170,9 +171,10 @@ def test_the_translator_takes_a_temperature(folder):
     assert scores[0] == scores[1] != scores[2]
 
 
+@pytest.mark.slow
 def test_checkpoints_of_earlier_versions_take_a_temperature(folder, tmp_path):
     state = torch.load(folder / "checkpoint_last.pt", weights_only=False)
-    del state["cfg"]["model"].position_temperature
+    vars(state["cfg"]["model"]).pop("position_temperature", None)
     torch.save(state, tmp_path / "old.pt")
     places = {"data": folder, "subwords": folder / "sentencepiece.model"}
     languages = {"source_lang": "en", "target_lang": "de"}
@@ -202,6 +204,7 @@ def test_commands_take_a_temperature_for_checkpoints_alone(folder, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_fairseq_s_own_models_have_no_temperature(tmp_path):
     folder = untrained(tmp_path / "stock", "--arch", "transformer")
     with pytest.raises(

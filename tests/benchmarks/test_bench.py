@@ -10,6 +10,8 @@ from benchmarks import convergence, encoders, translation
 from benchmarks.harness import Timing, save
 from diet_fairseq.distributions import TESTED
 
+pytestmark = pytest.mark.slow
+
 
 def write(folder, name, **ratios):
     save(folder / name, "", [Timing(row, [1.0], [ratio]) for row, ratio in ratios.items()])

@@ -34,6 +34,7 @@ def refusal(path, data):
     return text.removeprefix(f"{path} ")
 
 
+@pytest.mark.slow
 def test_a_checkpoint_loads_with_a_new_and_an_old_configuration(edited, data):
     for path in (edited(model__dropout=0.25), edited(dropout=0.25)):
         (model,), cfg, task = models(path, data)

@@ -29,6 +29,7 @@ def words_of(command, checkpoint, data, folder, option="--restore-file"):
 # --- What fairseq wrote loads
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("command", ["generate", "interactive", "validate", "train"])
 def test_stock_checkpoints_work_in_every_command(command, stock, data, tmp_path):
@@ -152,6 +153,7 @@ def test_a_program_in_an_object_of_a_forged_class_is_refused(command, stock, dat
     )
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("attack", [False, True])
 def test_old_configurations_load_and_their_programs_are_refused(attack, stock, data, tmp_path):

@@ -283,6 +283,7 @@ def test_schemes_shows_each_with_its_architectures_and_options(capsys):
     assert "--attention-backend" in blocks[-1]
 
 
+@pytest.mark.slow
 def test_schemes_are_shown_without_fairseq(capsys):
     program = (
         "import sys; sys.modules['fairseq'] = None\n"

@@ -25,6 +25,8 @@ from diet_fairseq.errors import UserError
 from diet_fairseq.translate.service import server
 from tests.support.translating import words_only
 
+pytestmark = pytest.mark.slow
+
 #: the command with a model that reverses the words of a line, in half a second
 PROGRAM = """
 import os, resource, sys, time
@@ -130,7 +132,6 @@ def test_a_signal_in_the_start_ends_it(interrupted, service):
     assert (out, err, process.returncode) == ("stopped\n", "", 0)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_all_requests_are_answered_before_it_ends(service, number):
     process, port = service
@@ -157,7 +158,6 @@ def test_all_requests_are_answered_before_it_ends(service, number):
     assert process.returncode == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("service", [["--max-seconds", "1"]], indirect=True)
 def test_a_client_that_does_not_read_does_not_prevent_the_end(service):
     process, port = service
@@ -202,7 +202,6 @@ def read_to_end(connection):
         return b""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("service", [["--max-seconds", "1"]], indirect=True)
 def test_a_slow_request_is_refused_and_its_connection_closed(few_connections, service):
     """Slow headers, a slow body, a connection that is in use."""
@@ -265,7 +264,6 @@ def few_files(monkeypatch):
     monkeypatch.setenv("TEST_FILES", "256")
 
 
-@pytest.mark.slow
 def test_more_connections_than_descriptors_leave_no_line_in_the_log(few_files, service):
     process, port = service
     idle = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(260)]
@@ -309,7 +307,6 @@ def test_the_system_s_errors_are_one_line_a_second(caplog, monkeypatch):
     assert not any(record.exc_info for record in caplog.records)
 
 
-@pytest.mark.slow
 def test_headers_are_bounded(service):
     _, port = service
     with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
@@ -322,7 +319,6 @@ def test_headers_are_bounded(service):
     assert post(port, "one two") == (200, {"translatedText": "two one"})
 
 
-@pytest.mark.slow
 def test_a_second_signal_ends_it_at_once(service):
     process, port = service
     with socket.create_connection(("127.0.0.1", port)) as client:

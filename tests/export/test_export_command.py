@@ -78,6 +78,7 @@ def names_in(folder):
     return {path.name for path in folder.iterdir()}
 
 
+@pytest.mark.slow
 def test_ctranslate2_gets_a_folder_that_translates_text(place, tmp_path, capsys):
     out = tmp_path / "deep" / "out"
     run(

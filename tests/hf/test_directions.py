@@ -20,6 +20,8 @@ from tests.hf.conftest import export, take_back
 from tests.support import commands, originals, published
 from tests.support.texts import sentences
 
+pytestmark = pytest.mark.slow
+
 TEXTS = sentences(4, seed=5)
 LAYOUTS = [published.m2m100]
 LAYOUTS += commands.slow(
@@ -185,7 +187,6 @@ def test_opus_mt_s_target_tag_is_written_before_the_source(tmp_path):
     assert tokens_of(tokenizer, text_target="der")[0] != ">>nld<<"
 
 
-@pytest.mark.slow
 def test_more_than_one_forced_token_is_refused(tmp_path):
     model = published.bart(tmp_path / "bart")
     description = {

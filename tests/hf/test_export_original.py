@@ -29,6 +29,8 @@ from tests.hf.test_without_fairseq import HIDE
 from tests.support import originals
 from tests.support.checkpoints import write_checkpoint
 
+pytestmark = pytest.mark.slow
+
 CARD = "---\nlanguage:\n- en\n- de\nlicense: cc-by-nc-4.0\nmodel-index:\n- name: x\n---\n# Model\n"
 
 
@@ -85,7 +87,6 @@ def test_a_trained_encoder_is_of_its_class_again(name, tmp_path):
     compare_folder(tmp_path)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["marian", "m2m_100", "mbart"])
 def test_generate_translates_as_fairseq_does(name, tmp_path):
     build, _ = TRANSLATIONS[name]
@@ -123,7 +124,6 @@ print(json.dumps(model.generate(**inputs, num_beams=4, max_new_tokens=9)[0].toli
 """
 
 
-@pytest.mark.slow
 def test_the_folder_needs_no_package_of_ours(tmp_path):
     out = trained(originals.marian, tmp_path / "folder", tmp_path / "out")
     export(out, tmp_path / "hf", "--original")
@@ -138,7 +138,6 @@ def test_the_folder_needs_no_package_of_ours(tmp_path):
     assert json.loads(done.stdout) == expected[0].tolist()
 
 
-@pytest.mark.slow
 def test_a_model_with_other_positions_is_refused(tmp_path):
     take_back(originals.marian(tmp_path / "folder"), tmp_path / "out")
     args, known = swapped(tmp_path / "out", "transformer_rope")

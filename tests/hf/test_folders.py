@@ -30,6 +30,7 @@ from tests.support.commands import slow
 CHECKPOINTS = ("translation", "encoder", "classifier", "answerer")
 
 
+@pytest.mark.slow
 def test_heads_of_fine_tuning_are_left_out(classifier, classifier_folder, tmp_path, capsys):
     take_back(classifier_folder, tmp_path / "back")
     assert "not imported: classifier.dense.bias, " in capsys.readouterr().out
@@ -39,6 +40,7 @@ def test_heads_of_fine_tuning_are_left_out(classifier, classifier_folder, tmp_pa
     assert all(torch.equal(after[name], before[name]) for name in after)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["translation", "encoder", *slow(["stock"])])
 def test_a_checkpoint_comes_back_as_it_was(request, name):
     back = request.getfixturevalue(f"{name}_back")

@@ -238,6 +238,7 @@ def test_separate_embeddings_are_not_resized():
         model.resize_token_embeddings(tiny.VOCABULARY + 3)
 
 
+@pytest.mark.slow
 @tiny.each([tiny.Case("diet_rel"), tiny.Case("tupe_r", family="bert")])
 def test_trainer_fine_tunes_and_saves_the_parameters_that_it_has(case, tmp_path):
     pytest.importorskip("accelerate", reason="Trainer needs accelerate")

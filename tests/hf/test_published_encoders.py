@@ -12,6 +12,8 @@ from diet_fairseq.translate.model_files import ModelOptions, resolve_model
 from tests.support import published
 from tests.support.texts import scrambled, sentences, write
 
+pytestmark = pytest.mark.slow
+
 ODD = [
     "", " ", "  ban  dor ", "ban\tdor", "ban\ndor\r\n", "ba\u200bn \u200b", "\ufeffban\u2060",
     "ban\xa0dor\u3000bir\u2028dan", "e\u0301 é ﬁ Ⅻ ½", "\u1100\u1161\u11a8 각",
@@ -76,7 +78,6 @@ def test_the_tokenizer_is_fairseq_s_encoder_on_odd_text(model, exported, origina
     assert masked[-2] == tokenizer.mask_token_id == original[1].index("<mask>")
 
 
-@pytest.mark.slow
 def test_look_reads_it(model, tmp_path):
     text = write(tmp_path / "text", sentences(20))
     run("look", model.checkpoint, "--data", model.folder, "--subwords", model.subwords, "--text",

@@ -12,8 +12,9 @@ from tests.hf.test_bad_input import refused
 from tests.support import published
 from tests.support.texts import sentences
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 @pytest.mark.parametrize("layout", [published.roberta, published.bart])
 @torch.no_grad()
 def test_a_stock_model_is_exported_as_its_own_class(layout, tmp_path):

@@ -82,6 +82,7 @@ def folder(texts, tmp_path_factory):
     return write(tmp_path_factory.mktemp("subwords"), lines, minimum=2, character_coverage=0.999)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lower", [False, True])
 def test_ids_are_our_tokenizer_s_in_18_languages(folder, texts, lower):
     tokenizer = tokenizer_of(folder, do_lower_case=lower)

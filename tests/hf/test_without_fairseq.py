@@ -77,6 +77,7 @@ except ModuleNotFoundError as error:
 """
 
 
+@pytest.mark.slow
 def test_models_train_and_generate_and_modules_import_without_fairseq():
     program = HIDE + TRAIN + EVERY_MODULE
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

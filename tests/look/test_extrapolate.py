@@ -21,6 +21,8 @@ from diet_fairseq.translate.model_json import ModelDescription
 from diet_fairseq.translate.translator import Translator
 from tests.support import electra, hugging, translating
 
+pytestmark = pytest.mark.slow
+
 LENGTHS = [8, 16, 32]
 
 

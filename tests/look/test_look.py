@@ -188,6 +188,7 @@ def page(encoder, text, tmp_path_factory):
     return out
 
 
+@pytest.mark.slow
 def test_the_page_needs_nothing_beside_it(page):
     html = (page / "index.html").read_text()
     pictures = re.findall(r'<img src="data:image/png;base64,([^"]+)"', html)
@@ -289,6 +290,7 @@ def test_a_model_without_positions_has_ranks_alone(tmp_path):
     assert re.findall("<h2>(.*?)</h2>", (tmp_path / "out" / "index.html").read_text()) == ["Ranks"]
 
 
+@pytest.mark.slow
 def test_layers_of_cross_attention_share_a_picture(tmp_path):
     case = Case("diet_abs").but(position_cross_attention=True, position_sharing="none")
     model, scores = scores_of(tiny.fresh(case))

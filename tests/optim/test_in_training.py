@@ -16,6 +16,8 @@ from tests.support.commands import (
     saved_tensors,
 )
 
+pytestmark = pytest.mark.slow
+
 TRAIN = (
     *TINY, "--lr-scheduler", "linear_ratio", "--warmup-ratio", "0.3", "--max-epoch", "2",
     "--save-interval-updates", "2", "--keep-interval-updates", "1",
@@ -37,7 +39,6 @@ def logged(done, key):
     return [float(line[key]) for line in log_lines(done) if key in line]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("optimizer", "precision"),
     [("fused_adamw", ()), ("fused_adamw", BF16), ("fused_adamw", FP16), ("lamb_torch", BF16)],
@@ -58,7 +59,6 @@ def test_a_killed_run_ends_as_if_uninterrupted(optimizer, precision, data, tmp_p
     assert_same_tensors(tmp_path / "killed", tmp_path / "uninterrupted")
 
 
-@pytest.mark.slow
 def test_exact_parameters_of_another_model_are_ignored(data, tmp_path):
     train = partial(run, "train", data, *TRAIN, *BF16, *OPTIMIZERS["fused_adamw"], "--save-dir")
     assert train(tmp_path, "--max-update", 2).status == 0

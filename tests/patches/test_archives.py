@@ -95,6 +95,7 @@ def test_an_archive_of_one_folder_takes_its_place(folder, first):
     assert files(folder) == ["neighbour", "own/model.tar.gz/dict.de", "own/model.tar.gz/dict.en"]
 
 
+@pytest.mark.slow
 def test_a_model_is_loaded_from_its_archive(data, tmp_path):
     done = run("train", data, *TINY, "--max-update", 1, "--disable-validation", "--save-dir",
                tmp_path / "top")  # fmt: skip

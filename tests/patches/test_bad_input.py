@@ -13,6 +13,7 @@ ARCH = ["--arch", "transformer_diet_rel_tiny"]
 SMALL = [*TINY[2:], "--max-update", "1", "--no-save"]
 
 
+@pytest.mark.slow
 @pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("arguments", "message"),
@@ -51,6 +52,7 @@ def test_a_relative_scheme_translates_beyond_its_training_length(
     assert "H-0" in done.out
 
 
+@pytest.mark.slow
 def test_an_error_of_fairseq_s_keeps_its_traceback(data: Path, tmp_path: Path) -> None:
     done = run("train", tmp_path, *SMALL, *ARCH, "--save-dir", tmp_path)
     stock = run("train", tmp_path, *TINY, "--no-save", plugin=False)

@@ -136,6 +136,7 @@ class Epochs(Numbers):
         return self.epoch
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_quick_end_of_workers")
 @pytest.mark.parametrize("workers", [0, 1])
 def test_data_loader_processes_learn_of_every_epoch(workers):

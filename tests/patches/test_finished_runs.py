@@ -9,6 +9,8 @@ import pytest
 
 from tests.support.commands import PLUGIN, TINY, Done, run
 
+pytestmark = pytest.mark.slow
+
 
 def files(folder):
     """Every file with its contents; one that is written anew differs in its time, too."""
@@ -44,7 +46,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
 def test_processes_that_fairseq_starts_make_no_further_update_either(data, tmp_path):
     (tmp_path / "train.py").write_text(ON_TWO_GPUS)
     with socket.socket() as free:
@@ -61,7 +62,6 @@ def test_processes_that_fairseq_starts_make_no_further_update_either(data, tmp_p
     assert updates(Done(0, done.stdout, done.stderr)) == 0
 
 
-@pytest.mark.slow
 def test_fine_tuning_does_not_count_the_updates_of_its_start(data, tmp_path):
     first = ("--max-update", 3, "--save-dir", tmp_path / "first")
     assert run("train", data, *TINY, *first).status == 0

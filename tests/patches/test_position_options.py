@@ -94,6 +94,7 @@ def checkpoint(data, tmp_path_factory):
     return folder / "checkpoint_last.pt"
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("start", WARNINGS)
 def test_training_continues_with_a_warning(data, checkpoint, tmp_path, start):

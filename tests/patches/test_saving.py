@@ -14,6 +14,8 @@ from diet_fairseq.files import atomic_file
 from diet_fairseq.patches import saving
 from tests.support.commands import TINY, run
 
+pytestmark = pytest.mark.slow
+
 NOW = (*TINY, "--max-update", "2", "--disable-validation")
 ADVICE = (
     "free some space or name another place (checkpoints: --save-dir); existing files are unchanged"
@@ -120,7 +122,6 @@ def test_training_does_not_begin_where_it_can_not_save(data, tmp_path):
     assert "num. shared model params" not in done.text
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("keep", [20, 2])
 def test_updates_at_the_end_of_an_epoch_are_saved_like_others(data, tmp_path, keep):
     """Otherwise, without checkpoints of epochs, an average would take an older one."""

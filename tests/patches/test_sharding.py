@@ -8,6 +8,8 @@ from diet_fairseq.errors import UserError
 from diet_fairseq.patches import sharding
 from tests.support.commands import TINY, log_lines, run, saved_tensors, together
 
+pytestmark = pytest.mark.slow
+
 SHARDED = ("--ddp-backend", "fully_sharded")
 RUN = (
     *("--max-update", 4, "--log-format", "json", "--log-interval", 1, "--cpu", "--num-workers", 0),
@@ -85,7 +87,6 @@ def assert_close(folder, expected):
             torch.testing.assert_close(ours[name], value, rtol=rtol, atol=atol)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_two_processes_train_as_one_with_twice_the_batches(data, tmp_path, name):
     lines = sharded(data, tmp_path / "two", *RUNS[name])
@@ -101,7 +102,6 @@ def test_the_training_program_shards_under_any_name(data, tmp_path):
     assert (tmp_path / "checkpoint_last.pt").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "after"),
     [((sharded, copied), (alone, alone)), ((alone, alone), (sharded, copied))],
@@ -117,7 +117,6 @@ def test_a_run_resumes_on_another_number_of_processes(data, tmp_path, before, af
     assert_close(tmp_path / "sharded", tmp_path / "copied")
 
 
-@pytest.mark.slow
 def test_bf16_computes_in_bfloat16_and_keeps_float32_parameters(data, tmp_path):
     options = RUNS["a score that all layers share"]
     runs = (
@@ -131,7 +130,6 @@ def test_bf16_computes_in_bfloat16_and_keeps_float32_parameters(data, tmp_path):
     assert torch.bfloat16 not in {value.dtype for value in values if torch.is_tensor(value)}
 
 
-@pytest.mark.slow
 def test_one_process_computes_in_bfloat16_as_without_sharding(data, tmp_path):
     options = (*words(data, RUNS["a score that all layers share"]), "--bf16", "--no-save")
     ours, theirs = (

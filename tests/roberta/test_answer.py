@@ -97,6 +97,7 @@ def test_every_twentieth_context_is_held_out(script):
         script("answer").split_contexts(questions[:2])
 
 
+@pytest.mark.slow
 def test_a_model_learns_to_answer_and_is_asked(
     script, pretrained, file, tmp_path, monkeypatch, capsys
 ):

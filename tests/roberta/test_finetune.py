@@ -138,6 +138,7 @@ def test_xnli_is_read_as_xtreme_writes_it(script, shared_data, tmp_path):
         ]
 
 
+@pytest.mark.slow
 def test_a_user_s_task_trains_and_predicts_offline(script, task, pretrained, tmp_path, monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("a connection was opened")
@@ -199,6 +200,7 @@ def test_a_bad_label_is_named_by_its_line_beside_lines_left_out(script, task):
         finetune.read_samples(task / "train.tsv", definition, None, 32)
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("of_earlier_model", [False, True])
 def test_an_unfinished_checkpoint_is_not_resumed(

@@ -85,6 +85,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("words", REFUSED)
 def test_impossible_options_are_refused(documents, tmp_path, words):

@@ -129,6 +129,7 @@ def logged(done):
     return {key: last[key] for key in last if re.search("loss|accuracy|num_updates|gnorm", key)}
 
 
+@pytest.mark.slow
 def test_training_on_one_document_is_refused(tmp_path):
     (tmp_path / "text").write_text("a b\nc d\n")
     prefixes = ("--trainpref", tmp_path / "text", "--validpref", tmp_path / "text")

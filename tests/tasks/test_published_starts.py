@@ -10,6 +10,8 @@ from diet_fairseq import Translator
 from tests.support import commands, published
 from tests.support.texts import sentences, write
 
+pytestmark = pytest.mark.slow
+
 
 def prepare(model, folder):
     """Binarised data of one direction, by the dictionary of the model."""
@@ -74,7 +76,6 @@ def test_a_published_model_goes_on_with_other_positions(layout, scheme, tmp_path
     assert translator.translate(texts) != [""] * 3
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layout", "languages", "copied", "tag"),
     [
@@ -98,7 +99,6 @@ def test_a_language_is_added(layout, languages, copied, tag, tmp_path):
     assert translator.translate(sentences(2)) != [""] * 2
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layout", "scheme"), [(published.roberta, "rope"), (published.xlmr, "diet_rel")]
 )

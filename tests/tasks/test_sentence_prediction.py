@@ -7,6 +7,8 @@ import pytest
 
 from tests.support.commands import run, slow
 
+pytestmark = pytest.mark.slow
+
 SIZES = [
     *("--encoder-layers", "1", "--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "16"),
     *("--encoder-attention-heads", "2", "--max-positions", "32", "--dropout", "0"),

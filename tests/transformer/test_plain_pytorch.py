@@ -35,6 +35,7 @@ def blocks(page: str) -> list[str]:
     return [part.partition("```")[0] for part in text_of(page).split("```python\n")[1:]]
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_documentation_run_without_fairseq_and_transformers():
     checks = """
 assert logits.shape == (8, 14, 1000) and words.shape == (8, 11)

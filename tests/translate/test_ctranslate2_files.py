@@ -237,6 +237,7 @@ def test_a_folder_of_two_kinds_of_vocabularies_is_refused(exported, tmp_path):
         check_ctranslate2_folder(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.few(2)
 @pytest.mark.parametrize("scheme", QUANTIZATIONS)
 def test_every_export_is_loaded(tmp_path, scheme, capsys):
@@ -247,6 +248,7 @@ def test_every_export_is_loaded(tmp_path, scheme, capsys):
     assert capsys.readouterr().out.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_forged_rotary_positions_are_refused(tmp_path):
     out = export(tmp_path / "run", "rope", "--encoder-layers=2")
     check_ctranslate2_folder(out)

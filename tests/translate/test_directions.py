@@ -79,6 +79,7 @@ def test_tags_leave_less_room_in_the_encoder(translator):
     assert error.value.max_subwords == translator.max_source_length - 1 == 1022
 
 
+@pytest.mark.slow
 def test_a_dictionary_of_another_model_is_named(m2m100, tmp_path):
     lines = (m2m100.folder / "dict.txt").read_text().splitlines(keepends=True)
     (tmp_path / "dict.txt").write_text("".join(lines[:-1]))

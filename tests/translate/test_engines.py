@@ -52,6 +52,7 @@ def second(folder, tmp_path_factory):
     return place
 
 
+@pytest.mark.slow
 def test_an_ensemble_gives_the_translations_of_fairseq_s(folder, second, tmp_path):
     for name in ("dict.en.txt", "dict.de.txt"):
         shutil.copyfile(folder / name, tmp_path / name)
@@ -183,6 +184,7 @@ def test_both_engines_give_the_same_hypotheses(exported, penalty):
         ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["sinusoidal", "learned"])
 def test_a_translation_ends_where_the_decoder_has_no_more_positions(scheme, tmp_path):
     """This model never says the end by itself."""

@@ -164,6 +164,7 @@ def test_data_and_subwords_of_a_workflow_are_known_by_their_places(tmp_path):
     assert (description.subwords, description.preprocessing) == ("subword_nmt", "moses")
 
 
+@pytest.mark.slow
 def test_a_model_of_wmt19_is_translated_with_its_fastbpe_codes(tmp_path):
     model = published.wmt19(tmp_path)
     options = {"data": model.folder, "tokenizer": "moses"}

@@ -12,6 +12,8 @@ from diet_fairseq.text.whitespace import normalise
 from tests.support import commands, published
 from tests.support.texts import sentences, write
 
+pytestmark = pytest.mark.slow
+
 TEXTS = sentences(4, seed=5)
 TRANSLATION = [
     published.wmt16, published.wmt19, published.nllb, published.mbart, published.multilingual,
@@ -92,7 +94,6 @@ def test_both_engines_translate_as_fairseq_generate_does(model, tmp_path):
     assert outputs[0] != outputs[-1] or len(outputs) == 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "model", [published.wmt16, published.wmt19], indirect=True, ids=lambda layout: layout.__name__
 )

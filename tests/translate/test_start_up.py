@@ -54,6 +54,7 @@ def finish(process):
     return lines
 
 
+@pytest.mark.slow
 def test_translate_needs_neither_torch_nor_fairseq(folder, translations, tmp_path):
     (tmp_path / "text").write_text("\n".join(TEXTS))
     with start("translate", folder, tmp_path / "text") as process:

@@ -8,6 +8,8 @@ import pytest
 
 from tests.workflows.conftest import EXAMPLES, script
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = EXAMPLES / "scripts" / "with_gpus.py"
 SHOW = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'], flush=True); input()"
 

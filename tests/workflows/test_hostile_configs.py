@@ -153,6 +153,7 @@ def words_of(plan: str, folder: Path) -> list[str]:
     return (folder / "words").read_text().split("\0")
 
 
+@pytest.mark.slow
 @pytest.mark.few(2)
 @pytest.mark.parametrize(("kind", "path", "text"), TEXTS, ids=name_of_parameter)
 def test_no_text_of_a_config_runs_a_program(tmp_path, kind, path, text):

@@ -14,6 +14,8 @@ from diet_fairseq.errors import UserError
 from tests.support.screen import Screen
 from tests.workflows.conftest import EXAMPLES, script
 
+pytestmark = pytest.mark.slow
+
 sys.path.insert(0, str(EXAMPLES / "scripts"))  # as for a script
 train = script("scripts/train")
 sys.path.remove(str(EXAMPLES / "scripts"))
