@@ -4,6 +4,9 @@ On a CPU PyTorch draws one random number per element, which takes more time than
 of a layer. Here one random number of 64 bits decides over four elements, with 16 bits each.
 """
 
+from functools import reduce
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -12,6 +15,8 @@ from torch import Tensor, nn
 PARTS = 2**16
 #: number of elements that share one random number
 PER_DRAW = 4
+#: number of weights that are dropped at a time, so that their random numbers stay in the cache
+PART = 2**18
 
 
 def dropout(x: Tensor, p: float) -> Tensor:
@@ -23,11 +28,56 @@ def dropout(x: Tensor, p: float) -> Tensor:
     parts = round(p * PARTS)
     if x.device.type != "cpu" or not 0 < parts < PARTS:
         return F.dropout(x, p)
+    return x * draw_retained(x, parts).to(x.dtype).mul_(PARTS / (PARTS - parts))
+
+
+def draw_retained(x: Tensor, parts: int) -> Tensor:
+    """1 for the elements of x that are retained, 0 for parts / PARTS of them, int16."""
     draws = -(-x.numel() // PER_DRAW)
     numbers = torch.empty(draws, dtype=torch.int64).random_(-(2**63), None)
     numbers = numbers.view(torch.int16)[: x.numel()].view(x.shape)  # -2^15 ... 2^15 - 1
-    factors = numbers.ge_(parts - PARTS // 2).to(x.dtype)  # 1 or 0
-    return x * factors.mul_(PARTS / (PARTS - parts))
+    return numbers.ge_(parts - PARTS // 2)
+
+
+def softmax_dropout(score: Tensor, p: float) -> tuple[Tensor, Tensor]:
+    """softmax over the last dimension: after `dropout` and before, in the score's dtype."""
+    parts = round(p * PARTS)
+    is_plain = score.device.type != "cpu" or torch.compiler.is_compiling()
+    if is_plain or score.dtype != torch.float32 or not 0 < parts < PARTS:
+        # float32: half precision has too few digits for a sum over many keys
+        weights = F.softmax(score, dim=-1, dtype=torch.float32).to(score.dtype)
+        return dropout(weights, p) if p else weights, weights
+    dropped, weights = _SoftmaxDropout.apply(score, parts)
+    return dropped, weights
+
+
+class _SoftmaxDropout(torch.autograd.Function):
+    """`softmax_dropout` without a mask for the backward pass.
+
+    With the weights w, their values d after dropout, and the gradient g of d, the gradient of the
+    score is g d - w sum(g d).
+    """
+
+    @staticmethod
+    def forward(ctx: Any, score: Tensor, parts: int) -> tuple[Tensor, Tensor]:
+        weights = F.softmax(score, dim=-1)
+        dropped = torch.empty_like(weights)
+        flat = zip(weights.view(-1).split(PART), dropped.view(-1).split(PART), strict=True)
+        for weights_part, dropped_part in flat:
+            torch.mul(weights_part, draw_retained(weights_part, parts), out=dropped_part)
+            dropped_part.mul_(PARTS / (PARTS - parts))
+        ctx.save_for_backward(dropped, weights)
+        ctx.set_materialize_grads(False)
+        return dropped, weights
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, None]:
+        results = ctx.saved_tensors
+        products = [g * r for g, r in zip(gradients, results, strict=True) if g is not None]
+        if not products:
+            return None, None
+        product = reduce(torch.add, products)
+        return product.addcmul_(results[1], product.sum(-1, keepdim=True), value=-1), None
 
 
 class Dropout(nn.Dropout):

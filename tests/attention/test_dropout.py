@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from fairseq.modules import FairseqDropout
 from torch import nn
 
-from diet_fairseq.attention.dropout import Dropout, dropout
+from diet_fairseq.attention.dropout import PART, Dropout, dropout, softmax_dropout
 from tests.support import tiny
 
 MANY = 1_000_000
@@ -48,6 +48,29 @@ def test_the_same_seed_drops_the_same():
     torch.manual_seed(7)
     assert torch.equal(dropout(torch.ones(100), 0.5), first)
     assert not torch.equal(dropout(torch.ones(100), 0.5), first)
+
+
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("shape", [(2, 3, 5, 7), (3, 700, 513), (0, 4)])
+def test_softmax_and_dropout_in_one_are_softmax_and_then_dropout(shape, both):
+    """Also where the weights before dropout have a gradient, as in the loss of alignments."""
+    assert torch.tensor(shape).prod() > PART or max(shape) < 100
+    score = 3 * torch.randn(shape)
+    score.view(-1)[::5] = float("-inf")
+    results = []
+    for compute in (softmax_dropout, softmax_then_dropout):
+        torch.manual_seed(7)
+        x = score.clone().requires_grad_()
+        dropped, weights = compute(x, 0.3)
+        factors = torch.randn(2, *shape)
+        loss = (factors[0] * dropped).sum() + both * (factors[1] * weights).sum()
+        results.append((dropped, weights, *torch.autograd.grad(loss, x)))
+    torch.testing.assert_close(*results)
+
+
+def softmax_then_dropout(score, p):
+    weights = score.softmax(-1)
+    return dropout(weights, p), weights
 
 
 @pytest.mark.parametrize("p", [0.0, 1e-9, 1 - 1e-9, 1.0])

@@ -3,10 +3,9 @@
 from functools import reduce
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from ..dropout import dropout as drop
+from ..dropout import softmax_dropout
 from ..rows import value_sums
 from .call import AttentionCall
 
@@ -18,9 +17,7 @@ def reference(call: AttentionCall) -> tuple[Tensor, Tensor]:
         (B, H, Tq, d_h), and the weights before dropout, (B, H, Tq, Tk)
     """
     score = attention_scores(call)
-    # float32: half precision has too few digits for a sum over many keys
-    weights = F.softmax(score, dim=-1, dtype=torch.float32).to(score.dtype)
-    dropped = drop(weights, call.dropout) if call.dropout else weights
+    dropped, weights = softmax_dropout(score, call.dropout)
     out = dropped @ call.v  # (B, H, Tq, Tk) @ (B, H, Tk, d_h) -> (B, H, Tq, d_h)
     for scheme in call.schemes:
         rows = scheme.value_rows(call.layout) if "value_rows" in scheme.kinds else None
