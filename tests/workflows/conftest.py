@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
@@ -75,6 +75,7 @@ class Experiment:
 
     snakefile = "Snakefile"
     tiny: ClassVar = TINY
+    processes: ClassVar[list[subprocess.Popen]] = []
 
     def __init__(self, folder: Path, /, **changes: object) -> None:
         self.folder = folder
@@ -94,11 +95,13 @@ class Experiment:
 
     def start(self, *words: object) -> subprocess.Popen:
         """Snakemake at work, with a process group of its own."""
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "snakemake", *self.words(*words)],
             cwd=self.folder, env=os.environ | self.environment, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
+        self.processes.append(process)
+        return process
 
     def plan(self, *words: object) -> tuple[int, str]:
         """Status and output of a dry run."""
@@ -170,6 +173,16 @@ class Experiment:
         time.sleep(1)
         self.kill(process)
         assert has_begun, f"{rule} did not run"
+
+
+@pytest.fixture(autouse=True)
+def _no_test_leaves_a_training_behind() -> Iterator[None]:
+    yield
+    for process in Experiment.processes:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    Experiment.processes.clear()
 
 
 def write_corpus(folder: Path, shared_data: Path | None = None) -> None:
