@@ -21,7 +21,7 @@ class Compression(nn.Module):
     mean of n / k neighbouring tokens, so that a compressed key has a position, at which the local
     start of a scheme can have its peak.
 
-    This is not an `nn.Linear`, because `init_bert_params` would initialise an `nn.Linear` again.
+    This is not an `nn.Linear`, because `init_bert_params` would initialize an `nn.Linear` again.
     """
 
     #: see `PositionScheme.position_axes`

@@ -28,12 +28,12 @@ def row_scores(
     """
     scores: list[Dense] = []
     for scheme in schemes:
-        if (of_queries := scheme.query_rows(layout, project)) is not None:
-            bias = of_queries.bias
+        if (query_rows := scheme.query_rows(layout, project)) is not None:
+            bias = query_rows.bias
             biased = q if bias is None else q + bias.to(q.dtype)
-            scores.append(Dense(gather_products(biased, of_queries.rows, of_queries.index)))
-        if (of_keys := scheme.key_rows(layout, project)) is not None:
-            picks = gather_products(k, of_keys.rows * scale, of_keys.index.mT)  # (B, H, Tk, Tq)
+            scores.append(Dense(gather_products(biased, query_rows.rows, query_rows.index)))
+        if (key_rows := scheme.key_rows(layout, project)) is not None:
+            picks = gather_products(k, key_rows.rows * scale, key_rows.index.mT)  # (B, H, Tk, Tq)
             scores.append(Dense(picks.mT))
     return tuple(scores)
 
@@ -55,10 +55,10 @@ def gather_products(x: Tensor, rows: Tensor, index: Tensor) -> Tensor:
     return picks.to(x.dtype)
 
 
-def value_sums(weights: Tensor, of_values: Rows) -> Tensor:
+def value_sums(weights: Tensor, rows: Rows) -> Tensor:
     """The sum over j of weights_ij rows[index_ij]: weights (B, H, Tq, Tk) -> (B, H, Tq, d_h)."""
-    shape = (*weights.shape[:3], of_values.rows.size(1))
+    shape = (*weights.shape[:3], rows.rows.size(1))
     weight_of_row = weights.new_zeros(shape, dtype=torch.float32).scatter_add(
-        -1, of_values.index.expand(*weights.shape[:2], -1, -1), weights.float()
+        -1, rows.index.expand(*weights.shape[:2], -1, -1), weights.float()
     )  # (B, H, Tq, R)
-    return weight_of_row.to(weights.dtype) @ of_values.rows.to(weights.dtype)
+    return weight_of_row.to(weights.dtype) @ rows.rows.to(weights.dtype)

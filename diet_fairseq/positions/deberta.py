@@ -44,9 +44,8 @@ class Deberta(PositionScheme):
 
     def __init__(self, shape: AttentionShape, *, buckets: int, max_distance: int) -> None:
         super().__init__(shape)
-        self.buckets, self.max_distance = buckets, max_distance
         self.rows = log_bucket_rows(buckets, max_distance)
-        self.farthest = len(self.rows) // 2  # larger distances have the row of this one
+        self.farthest = len(self.rows) // 2  # larger distances have the row of this distance
         self.register_buffer("row_of_offset", torch.tensor(self.rows), persistent=False)
         self.table = nn.Parameter(torch.empty(2 * buckets, shape.embed_dim))
         nn.init.normal_(self.table, std=0.02)

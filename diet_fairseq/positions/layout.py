@@ -34,7 +34,7 @@ def padding_flags(padding_mask: Tensor) -> tuple[bool, bool, bool]:
     before_tokens = padding_mask[:, :-1] & ~padding_mask[:, 1:]  # (B, T - 1)
     if lazy and not before_tokens.any():
         return True, False, False
-    # a sentence that is padded on the left has one such place, and others only in holes
+    # padding on the left of a sentence precedes one token; more such tokens follow holes
     holes = before_tokens.sum(dim=1) > padding_mask[:, 0]  # (B,)
     if lazy:
         return True, True, bool(holes.any())

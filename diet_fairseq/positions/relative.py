@@ -86,9 +86,9 @@ class OffsetScalars(OffsetScores):
         self.weight = nn.Parameter(torch.zeros(rows, shape.heads))
         nn.init.normal_(self.weight, std=std / gain)
         if start == "local":
-            self.weight.data.copy_(local_scores(self._nearest(rows), shape, peak / gain))
+            self.weight.data.copy_(local_scores(self._nearest_offsets(rows), shape, peak / gain))
 
-    def _nearest(self, rows: int) -> Tensor:
+    def _nearest_offsets(self, rows: int) -> Tensor:
         """(rows,): the offset nearest to 0 of each row; inf if no offset has the row."""
         outermost = self.outermost
         offsets = torch.arange(-outermost, outermost + 1.0, dtype=torch.float64)
@@ -175,7 +175,6 @@ class T5(OffsetScalars):
     ) -> None:
         rows = t5_buckets(shape.causal, buckets, max_distance)
         super().__init__(shape, rows, buckets, **scalars, std=shape.embed_dim**-0.5)
-        self.buckets, self.max_distance = buckets, max_distance
 
 
 def t5_buckets(causal: bool, buckets: int, max_distance: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""TUPE, Ke et al. (2021): separate projections of words and positions, and [CLS] untied from them.
+"""TUPE, Ke et al. (2021): separate projections of words and positions, and an untied [CLS].
 
 The module also contains the baselines of the paper: BERT-A^d (section 4.3) and a free matrix
 (appendix D).
@@ -85,7 +85,7 @@ class TupeA(PositionScheme):
         if no_rescale:
             self.score_terms = 1
         if self.score_terms != TupeA.score_terms:
-            # a checkpoint of this kind has the names of TUPE-A's
+            # the names of the parameters do not show this number of terms
             self.register_buffer("terms", torch.tensor(float(self.score_terms)))
         self.scale = (self.score_terms * shape.head_dim) ** -0.5
         width = shape.heads * shape.head_dim
@@ -191,7 +191,6 @@ class TupeR(TupeA):
             if relative == "product"
             else OffsetScalars(shape, row_of_offset, rows, gain, std=0.02)
         )
-        self.buckets, self.max_distance, self.relative = buckets, max_distance, relative
 
     def score(self, layout: Layout) -> Dense:  # type: ignore[override]
         query, key = self._factors(layout)
