@@ -23,7 +23,7 @@ def row_scores(
         q: (B, H, Tq, d_h), scaled, before `PositionScheme.transform`
         k: (B, H, Tk, d_h), after `PositionScheme.transform`
         layout: the positions of queries and keys
-        project: the layer's own projections
+        project: the projections of the layer
         scale: the scale of the queries, which also multiplies the products of keys
     """
     scores: list[Dense] = []

@@ -14,7 +14,7 @@ from ...positions.layout import Layout
 from ..context import dense_sum
 from .call import AttentionCall, kernels_fit
 from .fused import sdpa
-from .offsets import is_recorded, kernels, precision, token_major
+from .offsets import column_sizes, is_recorded, kernels, precision, token_major
 
 # Notation: B sentences, H heads, T queries and keys, d_h width of a head.
 
@@ -119,7 +119,7 @@ def compute_score_gradient(
         out: the output
         norm: natural logarithms of the softmax's denominators, B H T float32 numbers
     """
-    kernels()  # says which version of Triton is needed
+    kernels()  # raises an error without a suitable Triton
     from .score_kernels import score_gradient
 
     batch, heads, tokens, width = q.shape
@@ -131,11 +131,10 @@ def compute_score_gradient(
     sentences = -(-batch // parts)
     parts = -(-batch // sentences)
     sums = norm.new_empty(parts, heads, tokens, tokens)
-    columns = {"d": width, "W": max(16, 1 << (width - 1).bit_length())}
     with torch.cuda.device_of(q):
         score_gradient[(tiles, heads, parts)](
             *(g, q, k, v, score, norm, delta, sums, batch, heads, tokens, sentences),
-            **columns,
+            **column_sizes(width),
             BM=TILE,
             BN=TILE,
             P=precision(),
