@@ -44,7 +44,7 @@ class Compression(nn.Module):
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         """x (T, B, d), zero at padding -> (k, B, d)."""
         if layout.length is not None and layout.length <= self.positions:
-            # positions are 0, 1, ... in all sentences: one product for the whole batch
+            # positions are 0, 1, ... in all sentences, so one product serves the whole batch
             mixed = self.weight[:, : layout.length] @ x.flatten(1)  # (k, T) @ (T, B d)
             return mixed.unflatten(1, x.shape[1:])
         # positions of padding may exceed the matrix

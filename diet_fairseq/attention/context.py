@@ -82,7 +82,7 @@ def dense_sum(scores: Scores, layout: Layout) -> Tensor | None:
     return reduce(torch.add, [score.dense(layout) for score in scores]) if scores else None
 
 
-def prepare(schemes: Schemes, layout: Layout) -> None:
+def prepare_schemes(schemes: Schemes, layout: Layout) -> None:
     """Call `PositionScheme.prepare` of the schemes that all layers of self-attention share.
 
     In self-attention there are as many new keys as queries.

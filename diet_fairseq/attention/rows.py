@@ -45,12 +45,12 @@ def gather_products(x: Tensor, rows: Tensor, index: Tensor) -> Tensor:
         (B, H, T, S)
     """
     rows = rows.to(x.dtype)
-    if index.size(-1) == 1:  # keys with one query, in decoding: each key needs only one row
+    if index.size(-1) == 1:  # in decoding each key has one query, and needs only one row
         row_of_x = rows[:, index[:, 0, :, 0]].transpose(0, 1)  # (B|1, H|1, T, d_h)
         return torch.linalg.vecdot(x, row_of_x).unsqueeze(-1)
     # `x @ rows.mT` would copy the rows for every sentence
     products = torch.einsum("bhtd,hrd->bhtr", x, rows)
-    # float32, as below: the gradient of a product sums up to S numbers
+    # float32, because the gradient of a product sums up to S numbers
     picks = products.float().gather(-1, index.expand(*x.shape[:2], -1, -1))
     return picks.to(x.dtype)
 

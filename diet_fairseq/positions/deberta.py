@@ -38,7 +38,7 @@ class Deberta(PositionScheme):
     score_terms = 3
     options = (BUCKETS.with_default(256), MAX_DISTANCE.with_default(512))
     described_options = ("buckets", "max_distance")
-    zero_init = ("norm.",)  # not the table, too: then neither would have a gradient
+    zero_init = ("norm.",)  # not the table, because then neither would have a gradient
 
     row_of_offset: Tensor
 

@@ -35,7 +35,7 @@ class DietAbs(ScoreParameters):
     segment_scheme = "per-head"
     options = (RANK, GAIN, START, PEAK)
     position_axes: ClassVar[dict[str, tuple[int, ...]]] = {"query": (1,), "key": (1,)}
-    zero_init = ("key",)  # not the query, too: two zero factors would have no gradient
+    zero_init = ("key",)  # not the query, because two zero factors would have no gradient
     #: the default gain at rank 32, see `gain_for_rank`
     gain_at_32: ClassVar[float] = 10.0
 

@@ -163,7 +163,7 @@ class DistanceNetwork(PositionScheme):
         output: (H, width)
     """
 
-    zero_init = ("output",)  # not the hidden units, too: then nothing would have a gradient
+    zero_init = ("output",)  # not the hidden units, because then nothing would have a gradient
 
     def __init__(self, shape: AttentionShape, width: int) -> None:
         super().__init__(shape)
@@ -206,7 +206,7 @@ class Fire(DistanceNetwork):
         pairs_in_batch = query.numel() * key.size(1)
         if query.size(0) == 1 or pairs_in_batch <= layout.query_bound * layout.key_bound:
             return Dense(self._score_positions(query, key).permute(0, 3, 1, 2))
-        # positions differ between sentences: compute every pair of positions once
+        # positions differ between sentences, so compute every pair of positions once
         device = query.device
         rows, columns = (
             torch.arange(end, device=device) for end in (layout.query_bound, layout.key_bound)

@@ -189,14 +189,12 @@ class Layout:
             return self
         if keys not in self.cache:
             first = self.key_positions.size(1) - keys
-            bounds = self.query_bound, self.key_bound
-            mask = None if self.padding_mask is None else self.padding_mask[:, first:]
             self.cache[keys] = replace(
                 self,
                 key_positions=self.key_positions[:, first:],
-                padding_mask=mask,
+                padding_mask=None if self.padding_mask is None else self.padding_mask[:, first:],
                 is_toeplitz=False,
-                bounds=bounds,
+                bounds=(self.query_bound, self.key_bound),
             )
         return self.cache[keys]
 

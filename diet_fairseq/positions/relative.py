@@ -111,7 +111,7 @@ class OffsetProducts(OffsetScores):
     and F^K of all heads. All are drawn from N(0, 0.02), and the product is not scaled.
     """
 
-    zero_init = ("key.",)  # one factor only: a product of two zeros would have no gradient
+    zero_init = ("key.",)  # one factor only, because a product of two zeros has no gradient
 
     def __init__(
         self, shape: AttentionShape, row_of_offset: Tensor, rows: int, gain: float
@@ -155,7 +155,7 @@ class DietRel(OffsetScalars):
         first, last = layout.offset_range
         if first < -self.outermost or last > self.outermost:
             return super().score(layout)
-        # a slice: the backward pass of a look-up sorts its rows, in every layer
+        # a slice, because the backward pass of a look-up sorts its rows in every layer
         rows = self.weight[self.outermost + first : self.outermost + last + 1]  # (offsets, H)
         return Offsets(self.amplify(rows).T.contiguous(), reach=self.outermost)
 

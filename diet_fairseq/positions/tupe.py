@@ -138,7 +138,7 @@ class TupeA(PositionScheme):
         if positions.size(0) == 1 or positions.size(1) == 1:
             rows = linear(self.pos_ln(F.embedding(positions.clamp(max=len(table) - 1), table)))
             return rows.unflatten(-1, (self.shape.heads, -1)).transpose(1, 2)
-        # positions differ between sentences: project every row once, not once per sentence
+        # positions differ between sentences, so project every row once, not once per sentence
         projected = linear(self.pos_ln(table[:end]))  # (end, H * d_h)
         return look_up_heads(projected, positions, self.shape.heads)
 
@@ -277,7 +277,7 @@ class TupeFree(ScoreParameters):
         return Dense(score)
 
     def _score_pairs(self, layout: Layout) -> Tensor:
-        end = layout.key_bound  # of all positions, because the queries are among the keys
+        end = layout.key_bound  # the bound of all positions, because the queries are among the keys
         square = self.amplify(self.weight[:, :end, :end])  # (H, t, t)
         if layout.length == square.size(1):
             return square.unsqueeze(0)

@@ -19,12 +19,12 @@ from .offsets import column_sizes, is_recorded, kernels, precision, token_major
 # Notation: B sentences, H heads, T queries and keys, d_h width of a head.
 
 ATEN = torch.ops.aten
-#: tokens that divide the length: cuDNN's gradients may be NaN at other lengths (pytorch/pytorch
-#: issue 196678)
+#: the length is a multiple of this number, because cuDNN's gradients may be NaN at other lengths
+#: (pytorch/pytorch issue 196678)
 STEP = 128
 #: queries and keys of a tile
 TILE = 64
-#: the batch is split into parts to have at least so many programs
+#: smallest number of programs; the batch is split into parts to reach this number
 MIN_PROGRAMS = 1024
 
 
@@ -113,7 +113,7 @@ def compute_score_gradient(
     """The gradient of the score, (1, H, T, T) in its type, summed over the sentences.
 
     Args:
-        gradient: of the output, (B, H, T, d_h), as q, k, v and out
+        gradient: the gradient of the output, (B, H, T, d_h), the shape of q, k, v and out
         q: scaled; k, v: keys and values
         score: (1, H, T, T)
         out: the output

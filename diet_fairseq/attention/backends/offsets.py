@@ -39,11 +39,11 @@ class Tile(NamedTuple):
     spills: tuple[int, ...] = ()
 
 
-#: in half precision: for heads of at most 64 numbers, for wider heads, and with dropout. Calls time
-#: all tiles that spill no register (tests/attention/test_compiled_kernels.py): large tiles need
-#: fewer instructions, and tiles of 4 warps let two or more programs share a multiprocessor. On an
-#: H200 and an H100 the first tile of a row was the fastest, or 1% slower than the fastest
-#: (results/performance/attention-h200.csv, attention-h100-offsets.csv).
+#: kernel -> the tiles in half precision for heads of at most 64 numbers, for wider heads, and with
+#: dropout. Calls time all tiles that spill no register (tests/attention/test_compiled_kernels.py):
+#: large tiles need fewer instructions, and tiles of 4 warps let two or more programs share a
+#: multiprocessor. On an H200 and an H100 the first tile of a row was the fastest, or 1% slower than
+#: the fastest (results/performance/attention-h200.csv, attention-h100-offsets.csv).
 TILES = {
     "forward": (
         (Tile(128, 64, 8, 3), Tile(128, 64, 4, 3, spills=(10,)), Tile(64, 64, 4, 2)),

@@ -18,7 +18,7 @@ def reference(call: AttentionCall) -> tuple[Tensor, Tensor]:
         (B, H, Tq, d_h), and the weights before dropout, (B, H, Tq, Tk)
     """
     score = attention_scores(call)
-    # float32: half precision has too few digits for a sum over many keys
+    # float32, because half precision has too few digits for a sum over many keys
     weights = F.softmax(score, dim=-1, dtype=torch.float32).to(score.dtype)
     dropped = drop(weights, call.dropout) if call.dropout else weights
     out = dropped @ call.v  # (B, H, Tq, Tk) @ (B, H, Tk, d_h) -> (B, H, Tq, d_h)
