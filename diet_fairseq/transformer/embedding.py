@@ -44,7 +44,7 @@ class SinusoidalPositions(nn.Module):
     def __init__(self, positions: int, width: int, padding: int) -> None:
         super().__init__()
         self.rows, self.width = positions + padding + 1, width
-        self.first_row = padding + 1
+        self.padding_idx, self.first_row = padding, padding + 1
         self.register_buffer("weights", self.initial_values(), persistent=False)
         self.weights: Tensor
 

@@ -183,4 +183,5 @@ def input_table(stack: Any) -> Tensor:
     """(positions, d): fairseq's table at the input, from the first token on."""
     embed = stack.embed_positions
     table = embed.weight if hasattr(embed, "weight") else embed.weights
-    return table[embed.first_row : embed.first_row + stack.max_positions()].float()
+    first = embed.padding_idx + 1
+    return table[first : first + stack.max_positions()].float()
