@@ -58,12 +58,10 @@ def attend(
     """
     backend = find_backend("reference" if need_weights else context.backend)
     layout = context.layout
-    if is_static:
-        transformed_q, _ = transform_queries_and_keys(
-            schemes or context.shared, q, k[:, :, :0], layout
-        )
-    else:
-        transformed_q, k = transform_queries_and_keys(schemes or context.shared, q, k, layout)
+    new_k = k[:, :, :0] if is_static else k
+    transformed_q, new_k = transform_queries_and_keys(schemes or context.shared, q, new_k, layout)
+    if not is_static:
+        k = new_k
         if store is not None:
             k, v = store.append(k, v)
     if k.size(2) >= 256 and k.device.type == "cpu":
