@@ -42,8 +42,10 @@ def check_scheme(scheme: type[PositionScheme]) -> None:
             with torch.random.fork_rng(devices=[]):
                 check(name)
         except Exception as error:
-            about = check.__name__.removeprefix("check_")
-            raise AssertionError(f"{about}: {scheme.__qualname__} fails: {error}") from error
+            property_name = check.__name__.removeprefix("check_")
+            raise AssertionError(
+                f"{property_name}: {scheme.__qualname__} fails: {error}"
+            ) from error
 
 
 def check_shapes(name: str, heads: int = HEADS) -> None:
@@ -148,7 +150,7 @@ def check_gradients(name: str) -> None:
 
 @torch.no_grad()
 def check_saving(name: str) -> None:
-    """A model computes the same after its state dict was loaded into another one."""
+    """A model has equal outputs after its state dict was loaded into another model."""
     model, copied = _model(name), _model(name, seed=2)
     copied.load_state_dict(model.state_dict())
     _check_same(_logits(copied), _logits(model), tolerance=0.0)
@@ -156,7 +158,7 @@ def check_saving(name: str) -> None:
 
 def check_backends(name: str) -> None:
     """Every backend that serves the scheme's kinds equals the reference, gradients included."""
-    results: list[tuple[Tensor, Tensor]] = []  # of the reference first
+    results: list[tuple[Tensor, Tensor]] = []  # the results of the reference are first
     for backend in (key for key in BACKENDS if SCHEMES[name].kinds <= BACKENDS[key].serves):
         model = _model(name, attention_backend=backend)
         out = _logits(model)
@@ -184,13 +186,19 @@ def check_sharing(name: str) -> None:
 
 
 PROPERTIES: tuple[Callable[[str], None], ...] = (
-    *(check_shapes, check_padding, check_future, check_decoding, check_gradients),
-    *(check_saving, check_backends, check_sharing),
+    check_shapes,
+    check_padding,
+    check_future,
+    check_decoding,
+    check_gradients,
+    check_saving,
+    check_backends,
+    check_sharing,
 )
 
 
 def _model(name: str, seed: int = 1, **options: Any) -> Any:
-    """A translation model or, if keys are compressed, an encoder; random positions."""
+    """A translation model, or an encoder if keys are compressed; position parameters are random."""
     kind = SCHEMES[name]
     sizes = {"embed_dim": WIDTH, "ffn_embed_dim": WIDTH, "layers": LAYERS, "attention_heads": HEADS}
     given: dict[str, Any] = {
@@ -249,6 +257,6 @@ def _gradients(model: nn.Module, logits: Tensor) -> dict[str, Tensor]:
     return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
 
 
-def _check_same(a: Tensor, b: Tensor, about: str = "", tolerance: float = 1e-5) -> None:
+def _check_same(a: Tensor, b: Tensor, prefix: str = "", tolerance: float = 1e-5) -> None:
     difference = float((a - b).detach().abs().max() / b.detach().abs().max().clamp(min=1))
-    assert difference <= tolerance, f"{about}outputs differ by {difference:.1g}"
+    assert difference <= tolerance, f"{prefix}outputs differ by {difference:.1g}"

@@ -1,1 +1,4 @@
-"""The attention equation with position schemes, and quicker ways to compute it; torch only."""
+"""The attention equation with position schemes, and faster ways to compute it.
+
+The package depends only on PyTorch.
+"""

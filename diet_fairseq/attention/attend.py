@@ -21,10 +21,10 @@ class KeyValueStore(Protocol):
     """The keys and values of one attention in incremental decoding, (B, H, Tk, d_h) each."""
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Add the keys and values of new tokens, (B, H, new, d_h), and return all so far."""
+        """Add the keys and values of new tokens, (B, H, new, d_h), and return all."""
 
     def get_all(self) -> tuple[Tensor, Tensor] | None:
-        """The keys and values of the source; None: not stored yet."""
+        """The keys and values of the source; None: they are not stored yet."""
 
 
 def attend(
@@ -49,21 +49,19 @@ def attend(
         schemes: the schemes of this attention; empty: the schemes that layers share
         project: the layer's projections of queries and keys
         dropout: the probability that a weight is dropped
-        store: the keys and values of earlier tokens, to which these are added
+        store: the keys and values of earlier tokens, to which k and v are added
         is_static: k and v are complete, and k was transformed when it was stored
-        need_weights: also return the weights, which the reference computes
+        need_weights: also return the weights, which only the reference backend computes
 
     Returns:
         (B, H, Tq, d_h), and the weights before dropout (B, H, Tq, Tk), or None
     """
     backend = find_backend("reference" if need_weights else context.backend)
     layout = context.layout
-    if is_static:
-        transformed_q, _ = transform_queries_and_keys(
-            schemes or context.shared, q, k[:, :, :0], layout
-        )
-    else:
-        transformed_q, k = transform_queries_and_keys(schemes or context.shared, q, k, layout)
+    new_k = k[:, :, :0] if is_static else k
+    transformed_q, new_k = transform_queries_and_keys(schemes or context.shared, q, new_k, layout)
+    if not is_static:
+        k = new_k
         if store is not None:
             k, v = store.append(k, v)
     if k.size(2) >= 256 and k.device.type == "cpu":
@@ -102,7 +100,7 @@ def create_call(
 
 
 def compute_dtype(device: torch.device, dtype: torch.dtype) -> torch.dtype:
-    """The dtype of products of such tensors: autocast's where it is enabled."""
+    """The dtype of products on a device: autocast's dtype if it is enabled, otherwise ``dtype``."""
     if torch.is_autocast_enabled(device.type):
         return torch.get_autocast_dtype(device.type)
     return dtype

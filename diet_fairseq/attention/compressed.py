@@ -21,7 +21,7 @@ class Compression(nn.Module):
     mean of n / k neighbouring tokens, so that a compressed key has a position, at which the local
     start of a scheme can have its peak.
 
-    This is not an `nn.Linear`, because `init_bert_params` would initialise an `nn.Linear` again.
+    This is not an `nn.Linear`, because `init_bert_params` would initialize an `nn.Linear` again.
     """
 
     #: see `PositionScheme.position_axes`
@@ -44,7 +44,7 @@ class Compression(nn.Module):
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         """x (T, B, d), zero at padding -> (k, B, d)."""
         if layout.length is not None and layout.length <= self.positions:
-            # positions are 0, 1, ... in all sentences: one product for the whole batch
+            # positions are 0, 1, ... in all sentences, so one product serves the whole batch
             mixed = self.weight[:, : layout.length] @ x.flatten(1)  # (k, T) @ (T, B d)
             return mixed.unflatten(1, x.shape[1:])
         # positions of padding may exceed the matrix

@@ -46,23 +46,22 @@ class Context:
     temperature: float = 1.0
 
 
-def compute_scores(schemes: Schemes, layout: Layout, typed: type[Score] | None = None) -> Scores:
+def compute_scores(schemes: Schemes, layout: Layout, native: type[Score] | None = None) -> Scores:
     """The scores of schemes, which do not depend on the tokens' content.
 
-    Scores of the type ``typed`` are returned unchanged, for a backend that reads them. All others
+    Scores of the type ``native`` are returned unchanged, for a backend that reads them. All others
     are summed into one `Dense`, which layers can share.
 
     Raises:
         UserError: a score has another type than its scheme declares
     """
-    scores = [score for scheme in schemes if (score := typed_score(scheme, layout)) is not None]
-    others = tuple(score for score in scores if typed is None or type(score) is not typed)
-    rest = dense_sum(others, layout)
-    as_they_are = tuple(score for score in scores if type(score) is typed)
-    return as_they_are if rest is None else (*as_they_are, Dense(rest))
+    scores = [score for scheme in schemes if (score := compute_score(scheme, layout)) is not None]
+    unchanged = tuple(score for score in scores if type(score) is native)
+    rest = dense_sum(tuple(score for score in scores if type(score) is not native), layout)
+    return unchanged if rest is None else (*unchanged, Dense(rest))
 
 
-def typed_score(scheme: PositionScheme, layout: Layout) -> Score | None:
+def compute_score(scheme: PositionScheme, layout: Layout) -> Score | None:
     """The score of a scheme, or None, checked against `PositionScheme.score_type`.
 
     Raises:
@@ -83,7 +82,7 @@ def dense_sum(scores: Scores, layout: Layout) -> Tensor | None:
     return reduce(torch.add, [score.dense(layout) for score in scores]) if scores else None
 
 
-def prepare(schemes: Schemes, layout: Layout) -> None:
+def prepare_schemes(schemes: Schemes, layout: Layout) -> None:
     """Call `PositionScheme.prepare` of the schemes that all layers of self-attention share.
 
     In self-attention there are as many new keys as queries.

@@ -44,7 +44,7 @@ def softmax_dropout(score: Tensor, p: float) -> tuple[Tensor, Tensor]:
     parts = round(p * PARTS)
     is_plain = score.device.type != "cpu" or torch.compiler.is_compiling()
     if is_plain or score.dtype != torch.float32 or not 0 < parts < PARTS:
-        # float32: half precision has too few digits for a sum over many keys
+        # float32, because half precision has too few digits for a sum over many keys
         weights = F.softmax(score, dim=-1, dtype=torch.float32).to(score.dtype)
         return dropout(weights, p) if p else weights, weights
     dropped, weights = _SoftmaxDropout.apply(score, parts)

@@ -32,8 +32,8 @@ class Packing:
         if mask is None or mask.device.type != "cpu" or torch.compiler.is_compiling():
             return None
         slots = (~mask).flatten().nonzero()[:, 0]
-        few = len(slots) <= (1 - SHARE) * mask.numel()
-        return Packing(slots, (mask.size(0), mask.size(1))) if few else None
+        has_much_padding = len(slots) <= (1 - SHARE) * mask.numel()
+        return Packing(slots, (mask.size(0), mask.size(1))) if has_much_padding else None
 
     def pack(self, x: Tensor) -> Tensor:
         """(T, B, d) -> (N, 1, d)."""

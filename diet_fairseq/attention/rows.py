@@ -23,17 +23,17 @@ def row_scores(
         q: (B, H, Tq, d_h), scaled, before `PositionScheme.transform`
         k: (B, H, Tk, d_h), after `PositionScheme.transform`
         layout: the positions of queries and keys
-        project: the layer's own projections
+        project: the projections of the layer
         scale: the scale of the queries, which also multiplies the products of keys
     """
     scores: list[Dense] = []
     for scheme in schemes:
-        if (of_queries := scheme.query_rows(layout, project)) is not None:
-            bias = of_queries.bias
+        if (query_rows := scheme.query_rows(layout, project)) is not None:
+            bias = query_rows.bias
             biased = q if bias is None else q + bias.to(q.dtype)
-            scores.append(Dense(gather_products(biased, of_queries.rows, of_queries.index)))
-        if (of_keys := scheme.key_rows(layout, project)) is not None:
-            picks = gather_products(k, of_keys.rows * scale, of_keys.index.mT)  # (B, H, Tk, Tq)
+            scores.append(Dense(gather_products(biased, query_rows.rows, query_rows.index)))
+        if (key_rows := scheme.key_rows(layout, project)) is not None:
+            picks = gather_products(k, key_rows.rows * scale, key_rows.index.mT)  # (B, H, Tk, Tq)
             scores.append(Dense(picks.mT))
     return tuple(scores)
 
@@ -45,20 +45,20 @@ def gather_products(x: Tensor, rows: Tensor, index: Tensor) -> Tensor:
         (B, H, T, S)
     """
     rows = rows.to(x.dtype)
-    if index.size(-1) == 1:  # keys with one query, in decoding: each key needs only one row
+    if index.size(-1) == 1:  # in decoding each key has one query, and needs only one row
         row_of_x = rows[:, index[:, 0, :, 0]].transpose(0, 1)  # (B|1, H|1, T, d_h)
         return torch.linalg.vecdot(x, row_of_x).unsqueeze(-1)
     # `x @ rows.mT` would copy the rows for every sentence
     products = torch.einsum("bhtd,hrd->bhtr", x, rows)
-    # float32, as below: the gradient of a product sums up to S numbers
+    # float32, because the gradient of a product sums up to S numbers
     picks = products.float().gather(-1, index.expand(*x.shape[:2], -1, -1))
     return picks.to(x.dtype)
 
 
-def value_sums(weights: Tensor, of_values: Rows) -> Tensor:
+def value_sums(weights: Tensor, rows: Rows) -> Tensor:
     """The sum over j of weights_ij rows[index_ij]: weights (B, H, Tq, Tk) -> (B, H, Tq, d_h)."""
-    shape = (*weights.shape[:3], of_values.rows.size(1))
+    shape = (*weights.shape[:3], rows.rows.size(1))
     weight_of_row = weights.new_zeros(shape, dtype=torch.float32).scatter_add(
-        -1, of_values.index.expand(*weights.shape[:2], -1, -1), weights.float()
+        -1, rows.index.expand(*weights.shape[:2], -1, -1), weights.float()
     )  # (B, H, Tq, R)
-    return weight_of_row.to(weights.dtype) @ of_values.rows.to(weights.dtype)
+    return weight_of_row.to(weights.dtype) @ rows.rows.to(weights.dtype)

@@ -121,7 +121,8 @@ class PositionScheme(nn.Module):
     sharing: ClassVar[str] = "layer"
     input: ClassVar[str] = "none"
     segment_scheme: ClassVar[str] = "input"
-    #: whether the scheme changes attention; False: positions are added to the input only
+    #: whether the scheme adds terms to attention; False: positions are at the input, or there are
+    #: none
     in_attention: ClassVar[bool] = True
     #: whether scores depend on absolute positions, so that the length of inputs is limited
     absolute: ClassVar[bool] = False

@@ -43,7 +43,7 @@ class Cope(PositionScheme):
         self.embeddings = nn.Parameter(torch.zeros(shape.heads, rows, shape.head_dim))
 
     def content_score(self, logits: Tensor, q: Tensor, layout: Layout) -> Tensor:
-        gates = logits.float().sigmoid()  # float32: sums over many keys
+        gates = logits.float().sigmoid()  # float32, because sums are over many keys
         if layout.mask is not None:
             gates = gates.masked_fill(layout.mask, 0.0)
         later = layout.slot_offsets > 0  # (Tq, Tk)

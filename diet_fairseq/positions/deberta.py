@@ -38,15 +38,14 @@ class Deberta(PositionScheme):
     score_terms = 3
     options = (BUCKETS.with_default(256), MAX_DISTANCE.with_default(512))
     described_options = ("buckets", "max_distance")
-    zero_init = ("norm.",)  # not the table, too: then neither would have a gradient
+    zero_init = ("norm.",)  # not the table, because then neither would have a gradient
 
     row_of_offset: Tensor
 
     def __init__(self, shape: AttentionShape, *, buckets: int, max_distance: int) -> None:
         super().__init__(shape)
-        self.buckets, self.max_distance = buckets, max_distance
         self.rows = log_bucket_rows(buckets, max_distance)
-        self.farthest = len(self.rows) // 2  # larger distances have the row of this one
+        self.farthest = len(self.rows) // 2  # larger distances have the row of this distance
         self.register_buffer("row_of_offset", torch.tensor(self.rows), persistent=False)
         self.table = nn.Parameter(torch.empty(2 * buckets, shape.embed_dim))
         nn.init.normal_(self.table, std=0.02)

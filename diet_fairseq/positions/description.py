@@ -32,7 +32,7 @@ def serialize_description(description: Description) -> str:
 
 
 def parse_description(text: Any) -> Description | None:
-    """The description that `serialize_description` wrote; None if the text is missing or forged."""
+    """The description that `serialize_description` wrote; None if there is no valid description."""
     try:
         description = json.loads(text)
     except (TypeError, ValueError, RecursionError):

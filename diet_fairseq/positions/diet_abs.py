@@ -24,10 +24,10 @@ class DietAbs(ScoreParameters):
     """score(i, j) = (P_Q P_K^T)_ij, Chen et al. (2021), eq. 1: unscaled, of rank at most d_p.
 
     ``query`` and ``key``, times the gain, are P_Q and P_K of every head, (H, n, d_p). A blind start
-    draws them from N(0, 0.02): the paper does not state initial values, and two zero matrices would
-    never get a gradient. A local start has a shifted diagonal in every head (`shifted_diagonals`),
-    like the trained heads in figures 4 and 7 of the paper. By default d_p is d_h, and
-    `gain_for_rank` computes the gain.
+    draws them from N(0, 0.02), because the paper does not state initial values and two zero
+    matrices would never get a gradient. A local start has a shifted diagonal in every head
+    (`shifted_diagonals`), like the trained heads in figures 4 and 7 of the paper. By default d_p is
+    d_h, and `gain_for_rank` computes the gain.
     """
 
     score_type = Factors
@@ -35,7 +35,7 @@ class DietAbs(ScoreParameters):
     segment_scheme = "per-head"
     options = (RANK, GAIN, START, PEAK)
     position_axes: ClassVar[dict[str, tuple[int, ...]]] = {"query": (1,), "key": (1,)}
-    zero_init = ("key",)  # not the query, too: two zero factors would have no gradient
+    zero_init = ("key",)  # not the query, because two zero factors would have no gradient
     #: the default gain at rank 32, see `gain_for_rank`
     gain_at_32: ClassVar[float] = 10.0
 
@@ -74,7 +74,7 @@ class DietAbs(ScoreParameters):
         """The rows of a parameter (H, n, d_p) at positions (B|1, T): (B|1, H, T, d_p)."""
         if length is not None and length <= parameter.size(1):
             return self.amplify(parameter[:, :length]).unsqueeze(0)  # (1, H, T, d_p)
-        if positions.size(0) == 1:  # as in decoding, where most rows are not needed
+        if positions.size(0) == 1:  # for example in decoding, which needs few rows
             rows = parameter[:, positions[0].clamp(max=parameter.size(1) - 1)]  # (H, T, d_p)
             return self.amplify(rows).unsqueeze(0)  # (1, H, T, d_p)
         table = self.amplify(parameter).transpose(0, 1).flatten(1)  # (n, H * d_p)
@@ -92,7 +92,6 @@ class DietAbsLin(DietAbs):
     layers share P; both are as in `DietAbs`. Segments are at the input, as in the paper's tables.
     """
 
-    score_type = Factors
     segment_scheme = "input"
     cross = None
     compressed = True

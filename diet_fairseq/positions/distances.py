@@ -60,8 +60,7 @@ class Alibi(PositionScheme):
 
     def __init__(self, shape: AttentionShape, *, slopes: str) -> None:
         super().__init__(shape)
-        start = published_slopes(shape.heads) if slopes == "learned" else None
-        self.slopes = None if start is None else nn.Parameter(start)
+        self.slopes = nn.Parameter(published_slopes(shape.heads)) if slopes == "learned" else None
 
     def score(self, layout: Layout) -> Offsets:
         distances = layout.offset_line.abs()  # (number of offsets,)
@@ -97,8 +96,8 @@ class Kerple(PositionScheme):
     ``r1`` and ``r2`` (H,) are parameters of every head, which all layers share. Their initial
     values are uniform: r1 below 2 and r2 below 1 (log), or r1 below 1 and r2 below 2 (power), as in
     the authors' code (github.com/chijames/KERPLE). The kernels are symmetric; the paper uses them
-    in causal attention only. They have no gain, because the initial values have the size of
-    trained parameters and are multiplied by the distance.
+    in causal attention only. The parameters have no gain, because their initial values have the
+    size of trained parameters and are multiplied by the distance.
 
     The theory requires r1 > 0, r2 > 0 and, for "power", r2 <= 2. The authors' code sets parameters
     outside 0.01 to 2 to the nearest bound before each use. Here the forward pass uses the bound
@@ -164,7 +163,7 @@ class DistanceNetwork(PositionScheme):
         output: (H, width)
     """
 
-    zero_init = ("output",)  # not the hidden units, too: then nothing would have a gradient
+    zero_init = ("output",)  # not the hidden units, because then nothing would have a gradient
 
     def __init__(self, shape: AttentionShape, width: int) -> None:
         super().__init__(shape)
@@ -207,23 +206,19 @@ class Fire(DistanceNetwork):
         pairs_in_batch = query.numel() * key.size(1)
         if query.size(0) == 1 or pairs_in_batch <= layout.query_bound * layout.key_bound:
             return Dense(self._score_positions(query, key).permute(0, 3, 1, 2))
-        # positions differ between sentences: compute every pair of positions once
+        # positions differ between sentences, so compute every pair of positions once
         device = query.device
         rows, columns = (
             torch.arange(end, device=device) for end in (layout.query_bound, layout.key_bound)
         )
-        pairs = self._score_positions(
-            rows.unsqueeze(0), columns.unsqueeze(0)
-        )  # (1, rows, columns, H)
+        pairs = self._score_positions(rows[None], columns[None])  # (1, rows, columns, H)
         index = query.unsqueeze(2) * len(columns) + key.unsqueeze(1)  # (B, Tq, Tk)
         return Dense(look_up(index, pairs.flatten(0, 2)).permute(0, 3, 1, 2))
 
     def _score_positions(self, query: Tensor, key: Tensor) -> Tensor:
         """Scores of queries at positions (B|1, Tq) and keys at (B|1, Tk): (B|1, Tq, Tk, H)."""
-        c, threshold = (
-            promote_to_float32(self.c),
-            FIRE_THRESHOLD * promote_to_float32(self.threshold),
-        )
+        c = promote_to_float32(self.c)
+        threshold = FIRE_THRESHOLD * promote_to_float32(self.threshold)
         offsets = query.unsqueeze(2) - key.unsqueeze(1)  # (B|1, Tq, Tk)
         longest = torch.maximum(query.to(c.dtype), threshold.abs()).unsqueeze(2)  # (B|1, Tq, 1)
         distances = offsets.sign() * torch.log1p((c * offsets).abs())

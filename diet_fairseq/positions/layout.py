@@ -34,7 +34,7 @@ def padding_flags(padding_mask: Tensor) -> tuple[bool, bool, bool]:
     before_tokens = padding_mask[:, :-1] & ~padding_mask[:, 1:]  # (B, T - 1)
     if lazy and not before_tokens.any():
         return True, False, False
-    # a sentence that is padded on the left has one such place, and others only in holes
+    # padding on the left of a sentence precedes one token; more such tokens follow holes
     holes = before_tokens.sum(dim=1) > padding_mask[:, 0]  # (B,)
     if lazy:
         return True, True, bool(holes.any())
@@ -189,14 +189,12 @@ class Layout:
             return self
         if keys not in self.cache:
             first = self.key_positions.size(1) - keys
-            bounds = self.query_bound, self.key_bound
-            mask = None if self.padding_mask is None else self.padding_mask[:, first:]
             self.cache[keys] = replace(
                 self,
                 key_positions=self.key_positions[:, first:],
-                padding_mask=mask,
+                padding_mask=None if self.padding_mask is None else self.padding_mask[:, first:],
                 is_toeplitz=False,
-                bounds=bounds,
+                bounds=(self.query_bound, self.key_bound),
             )
         return self.cache[keys]
 

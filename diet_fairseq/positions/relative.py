@@ -86,9 +86,9 @@ class OffsetScalars(OffsetScores):
         self.weight = nn.Parameter(torch.zeros(rows, shape.heads))
         nn.init.normal_(self.weight, std=std / gain)
         if start == "local":
-            self.weight.data.copy_(local_scores(self._nearest(rows), shape, peak / gain))
+            self.weight.data.copy_(local_scores(self._nearest_offsets(rows), shape, peak / gain))
 
-    def _nearest(self, rows: int) -> Tensor:
+    def _nearest_offsets(self, rows: int) -> Tensor:
         """(rows,): the offset nearest to 0 of each row; inf if no offset has the row."""
         outermost = self.outermost
         offsets = torch.arange(-outermost, outermost + 1.0, dtype=torch.float64)
@@ -111,7 +111,7 @@ class OffsetProducts(OffsetScores):
     and F^K of all heads. All are drawn from N(0, 0.02), and the product is not scaled.
     """
 
-    zero_init = ("key.",)  # one factor only: a product of two zeros would have no gradient
+    zero_init = ("key.",)  # one factor only, because a product of two zeros has no gradient
 
     def __init__(
         self, shape: AttentionShape, row_of_offset: Tensor, rows: int, gain: float
@@ -155,7 +155,7 @@ class DietRel(OffsetScalars):
         first, last = layout.offset_range
         if first < -self.outermost or last > self.outermost:
             return super().score(layout)
-        # a slice: the backward pass of a look-up sorts its rows, in every layer
+        # a slice, because the backward pass of a look-up sorts its rows in every layer
         rows = self.weight[self.outermost + first : self.outermost + last + 1]  # (offsets, H)
         return Offsets(self.amplify(rows).T.contiguous(), reach=self.outermost)
 
@@ -175,7 +175,6 @@ class T5(OffsetScalars):
     ) -> None:
         rows = t5_buckets(shape.causal, buckets, max_distance)
         super().__init__(shape, rows, buckets, **scalars, std=shape.embed_dim**-0.5)
-        self.buckets, self.max_distance = buckets, max_distance
 
 
 def t5_buckets(causal: bool, buckets: int, max_distance: int) -> Tensor:

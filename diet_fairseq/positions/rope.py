@@ -108,7 +108,7 @@ class Rope(PositionScheme):
         # numbers, not a buffer, which `half()` would round
         self.frequencies = tuple(frequencies)
         scaling = rope_scaling, rope_factor, rope_trained
-        self.key = type(self), shape.head_dim, rope_base, self.pairs, scaling
+        self.cache_key = type(self), shape.head_dim, rope_base, self.pairs, scaling
 
     @classmethod
     def describe(cls, **options: Any) -> dict[str, Any]:
@@ -121,13 +121,13 @@ class Rope(PositionScheme):
         }
 
     def transform(self, q: Tensor, k: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
-        of_queries, of_keys = self._rotations(layout, q.dtype)
-        turn = Rotation.apply if torch.is_grad_enabled() else rotate
-        return turn(q, *of_queries), turn(k, *of_keys)
+        query_rotation, key_rotation = self._rotations(layout, q.dtype)
+        apply = Rotation.apply if torch.is_grad_enabled() else rotate
+        return apply(q, *query_rotation), apply(k, *key_rotation)
 
     def _rotations(self, layout: Layout, dtype: torch.dtype) -> tuple[CosSin, CosSin]:
         """The rotations of queries and of keys, computed once for all layers."""
-        key = self.key, dtype
+        key = self.cache_key, dtype
         if key not in layout.cache:
             layout.cache[key] = self._compute_rotations(layout, dtype)
         return layout.cache[key]

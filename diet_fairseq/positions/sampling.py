@@ -20,8 +20,9 @@ class PositionSampling:
     has the k of its source, so that the offsets between source and target do not change, or the
     largest k that keeps its positions below L.
 
-    "randomised": n of the L positions in ascending order, all choices equally likely, as in Ruoss
-    et al. (2023). Source and target are drawn independently; the paper has only one text.
+    "randomised": a sentence has n of the L positions in ascending order, and all choices are
+    equally likely, as in Ruoss et al. (2023). The positions of source and target are independent;
+    the paper has only one text.
 
     Attributes:
         kind: "shifted" or "randomised"

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from .layout import Layout
 
-# Notation: B sentences, H heads, Tq queries, Tk keys, d_h width of a head; "B|1": B, or 1 if equal
-# for all sentences; "H|1" likewise.
+# Notation: B sentences, H heads, Tq queries, Tk keys, d_h width of a head; "B|1": B, or 1 if all
+# sentences have equal values; "H|1": H, or 1 if all heads have equal values.
 
 
 class Score:

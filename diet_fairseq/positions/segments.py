@@ -12,7 +12,7 @@ from .scores import Dense, look_up_heads, product
 
 
 class SegmentScores(ScoreParameters):
-    """score(i, j) = E_S(S(i), S(j)), Chen et al. (2021), eq. 2: unscaled, zero at the start.
+    """score(i, j) = E_S(S(i), S(j)), Chen et al. (2021), eq. 2: unscaled, initially zero.
 
     ``weight`` times the gain is E_S of every head, (H, S, S): row S(i) of the query, column S(j) of
     the key. It is shared like the position scheme. In a layout without segments every token is in
@@ -27,9 +27,9 @@ class SegmentScores(ScoreParameters):
         segments = layout.segments
         if segments is None:
             segments = torch.zeros_like(layout.key_positions[:1])
-        of_queries = segments[:, -layout.query_positions.size(1) :]  # (B|1, Tq)
+        query_segments = segments[:, -layout.query_positions.size(1) :]  # (B|1, Tq)
         table = self.amplify(self.weight).transpose(0, 1).flatten(1)  # (S, H * S)
-        query = look_up_heads(table, of_queries, self.shape.heads)  # (B|1, H, Tq, S)
+        query = look_up_heads(table, query_segments, self.shape.heads)  # (B|1, H, Tq, S)
         key = F.one_hot(segments, self.weight.size(-1)).unsqueeze(1)  # (B|1, 1, Tk, S)
         # a matrix, because `Factors` would make vectors longer
         return Dense(product(query, key.to(query.dtype)))

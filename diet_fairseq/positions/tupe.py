@@ -1,4 +1,4 @@
-"""TUPE, Ke et al. (2021): separate projections of words and positions, and [CLS] untied from them.
+"""TUPE, Ke et al. (2021): separate projections of words and positions, and an untied [CLS].
 
 The module also contains the baselines of the paper: BERT-A^d (section 4.3) and a free matrix
 (appendix D).
@@ -85,7 +85,7 @@ class TupeA(PositionScheme):
         if no_rescale:
             self.score_terms = 1
         if self.score_terms != TupeA.score_terms:
-            # a checkpoint of this kind has the names of TUPE-A's
+            # the names of the parameters do not show this number of terms
             self.register_buffer("terms", torch.tensor(float(self.score_terms)))
         self.scale = (self.score_terms * shape.head_dim) ** -0.5
         width = shape.heads * shape.head_dim
@@ -138,7 +138,7 @@ class TupeA(PositionScheme):
         if positions.size(0) == 1 or positions.size(1) == 1:
             rows = linear(self.pos_ln(F.embedding(positions.clamp(max=len(table) - 1), table)))
             return rows.unflatten(-1, (self.shape.heads, -1)).transpose(1, 2)
-        # positions differ between sentences: project every row once, not once per sentence
+        # positions differ between sentences, so project every row once, not once per sentence
         projected = linear(self.pos_ln(table[:end]))  # (end, H * d_h)
         return look_up_heads(projected, positions, self.shape.heads)
 
@@ -191,7 +191,6 @@ class TupeR(TupeA):
             if relative == "product"
             else OffsetScalars(shape, row_of_offset, rows, gain, std=0.02)
         )
-        self.buckets, self.max_distance, self.relative = buckets, max_distance, relative
 
     def score(self, layout: Layout) -> Dense:  # type: ignore[override]
         query, key = self._factors(layout)
@@ -278,7 +277,7 @@ class TupeFree(ScoreParameters):
         return Dense(score)
 
     def _score_pairs(self, layout: Layout) -> Tensor:
-        end = layout.key_bound  # of all positions, because the queries are among the keys
+        end = layout.key_bound  # the bound of all positions, because the queries are among the keys
         square = self.amplify(self.weight[:, :end, :end])  # (H, t, t)
         if layout.length == square.size(1):
             return square.unsqueeze(0)

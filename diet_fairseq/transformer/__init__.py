@@ -1,4 +1,7 @@
-"""An encoder and a decoder with position schemes in their attention. Imports PyTorch only."""
+"""An encoder and a decoder with position schemes in their attention.
+
+The package depends only on PyTorch.
+"""
 
 from .attention import PositionalAttention
 from .cache import DecodingCache

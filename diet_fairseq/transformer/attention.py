@@ -9,7 +9,14 @@ from torch import Tensor, nn
 from ..attention.attend import KeyValueStore, attend, compute_dtype
 from ..attention.backends import Backend, CallShape, find_backend, select_backend
 from ..attention.compressed import Compression, zero_padding
-from ..attention.context import Context, Schemes, compute_scores, drop_none, prepare, query_scale
+from ..attention.context import (
+    Context,
+    Schemes,
+    compute_scores,
+    drop_none,
+    prepare_schemes,
+    query_scale,
+)
 from ..attention.dropout import Dropout
 from ..attention.packing import Packing
 from ..errors import UserError
@@ -111,7 +118,7 @@ class PositionalAttention(nn.Module):
             k = self._split_heads(self.k_proj(keys), packing_of_keys)  # (B, H, new keys, d_h)
             v = self._split_heads(self.v_proj(values), packing_of_keys)  # (B, H, new keys, d_h)
         rows = q.size(0)
-        if rows != k.size(0):  # a sentence's rows share its source: they become its queries
+        if rows != k.size(0):  # a sentence's rows share its source, so they become its queries
             q = q.unflatten(0, (k.size(0), -1)).squeeze(3).transpose(1, 2)  # (B / K, H, K, d_h)
         out, weights = attend(
             q,
@@ -179,7 +186,7 @@ class PositionalAttention(nn.Module):
         scores = (
             compute_scores(shared, layout, find_backend(backend).native_score) if shared else None
         )
-        prepare(shared, layout)
+        prepare_schemes(shared, layout)
         return Context(layout, shared, scores, backend, compress, packing, temperature)
 
     def layer_schemes(self) -> Schemes:

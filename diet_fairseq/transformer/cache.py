@@ -22,7 +22,7 @@ class KeysAndValues:
         return keys, values
 
     def get_all(self) -> tuple[Tensor, Tensor] | None:
-        """The stored keys and values; None: nothing is stored yet."""
+        """The stored keys and values; None: they are not stored yet."""
         if self.keys is None or self.values is None:
             return None
         return self.keys, self.values
@@ -40,7 +40,7 @@ class DecodingCache:
     sentence.
 
     Attributes:
-        own: layer -> keys and values of self-attention
+        target: layer -> keys and values of self-attention
         source: layer -> keys and values of cross-attention
         source_padding_mask: (sentences, S) bool, True at padding; None: no padding
         length: the number of tokens that have been decoded
@@ -49,7 +49,7 @@ class DecodingCache:
     """
 
     def __init__(self) -> None:
-        self.own: dict[int, KeysAndValues] = {}
+        self.target: dict[int, KeysAndValues] = {}
         self.source: dict[int, KeysAndValues] = {}
         self.source_padding_mask: Tensor | None = None
         self.length = 0
@@ -57,7 +57,7 @@ class DecodingCache:
 
     def store(self, layer: int, is_cross: bool) -> KeysAndValues:
         """The keys and values of a layer's self-attention or cross-attention."""
-        return (self.source if is_cross else self.own).setdefault(layer, KeysAndValues())
+        return (self.source if is_cross else self.target).setdefault(layer, KeysAndValues())
 
     def share_source(self, sentences: int, beams: int) -> None:
         """Store the source once for ``beams`` rows of each of ``sentences`` sentences."""
@@ -65,7 +65,7 @@ class DecodingCache:
 
     def reorder(self, order: Tensor) -> None:
         """Replace row i by row ``order[i]``; the number of rows may change."""
-        for store in self.own.values():
+        for store in self.target.values():
             store.select(order)
         sentences = order
         if self.beams > 1:

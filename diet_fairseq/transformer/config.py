@@ -122,10 +122,9 @@ class StackConfig:
     @property
     def length_limit(self) -> Limit:
         """The length limit of inputs in tokens; `UNLIMITED` without absolute positions."""
-        is_bounded = self.positions.scheme.absolute or self.positions.position_input == "learned"
-        if is_bounded or self.positions.position_input == "sinusoidal":
-            return Limit(min(self.limit.positions, UNLIMITED), self.limit.flag)
-        return Limit(UNLIMITED, self.limit.flag)
+        positions, limit = self.positions, self.limit
+        is_bounded = positions.scheme.absolute or positions.position_input != "none"
+        return Limit(min(limit.positions, UNLIMITED) if is_bounded else UNLIMITED, limit.flag)
 
     @property
     def shares_schemes(self) -> bool:

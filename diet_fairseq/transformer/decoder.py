@@ -44,8 +44,8 @@ class Decoder(Stack):
 
     def __init__(self, config: StackConfig, embed_tokens: nn.Module) -> None:
         super().__init__(config, embed_tokens)
-        crosses = config.shares_schemes and config.source is not None
-        schemes = config.build_schemes(is_cross=True) if crosses else {}
+        has_shared_schemes = config.shares_schemes and config.source is not None
+        schemes = config.build_schemes(is_cross=True) if has_shared_schemes else {}
         self.cross_positions = schemes.get("positions")
 
     def build_embedding(self, width: int) -> None:

@@ -26,11 +26,9 @@ class Transformer(nn.Module):
     ) -> None:
         super().__init__()
         target = build_token_embedding(vocabulary, config)
-        source = (
-            target
-            if source_vocabulary is None
-            else build_token_embedding(source_vocabulary, config)
-        )
+        source = target
+        if source_vocabulary is not None:
+            source = build_token_embedding(source_vocabulary, config)
         self.encoder = Encoder(config, source)
         self.decoder = Decoder(replace(config, is_decoder=True, source=config), target)
 

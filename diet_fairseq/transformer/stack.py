@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ..attention.backends import Backend
-from ..attention.context import Context, Schemes, drop_none
+from ..attention.context import Context, drop_none
 from ..attention.dropout import Dropout
 from ..attention.packing import Packing
 from ..positions.layout import Layout
@@ -92,17 +92,13 @@ class Stack(nn.Module):
         return first.self_attn.create_context(
             layout,
             batch,
-            self.shared_schemes(),
+            drop_none(self.positions, self.segments),
             backend=self.backend_setting(),
             dtype=dtype,
             compress=getattr(self, "compress_layer", None),
             packing=packing,
             temperature=1.0 if self.training else positions.temperature,
         )
-
-    def shared_schemes(self) -> Schemes:
-        """The schemes that all layers share in self-attention."""
-        return drop_none(self.positions, self.segments)
 
     def active_layers(self) -> Iterator[tuple[int, nn.Module]]:
         """The layers of one forward pass with their numbers; in training LayerDrop skips layers."""

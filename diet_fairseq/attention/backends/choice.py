@@ -44,25 +44,24 @@ def select_backend(setting: str | Backend, call: CallShape) -> str | Backend:
 
 def list_candidates(call: CallShape) -> list[str]:
     """Backends that can compute the call, without duplicates."""
-    kinds = term_kinds(call.schemes)
+    kinds, layout = term_kinds(call.schemes), call.layout
     has_line = (
         kinds <= {"offsets", "transform"}
         and "offsets" in kinds
-        and call.layout.is_toeplitz
+        and layout.is_toeplitz
         and kernels_fit(call.device, call.dtype, call.head_dim)
         and has_triton()
     )
-    layout = call.layout
-    added = frozenset({"offsets", "factors", "dense"})
+    score_kinds = frozenset({"offsets", "factors", "dense"})
     has_shared_score = (
-        kinds <= added | {"transform"}
-        and bool(kinds & added)
+        kinds <= score_kinds | {"transform"}
+        and bool(kinds & score_kinds)
         and len(layout.key_positions) == 1
         and layout.segments is None
         and cudnn_fits(layout, call.dtype, call.device, call.head_dim, call.dropout)
         and has_triton()
     )
-    differs = {
+    conditions = {
         "factors": kinds <= {"factors", "transform"} and "factors" in kinds,
         "offsets": has_line,
         "cudnn": has_shared_score,
@@ -70,7 +69,7 @@ def list_candidates(call: CallShape) -> list[str]:
     return [
         name
         for name, backend in BACKENDS.items()
-        if kinds <= backend.serves and differs.get(name, True)
+        if kinds <= backend.serves and conditions.get(name, True)
     ]
 
 
@@ -90,9 +89,9 @@ def choose_backend(call: CallShape) -> str:
 
 def choose_on_gpu(call: CallShape, names: list[str]) -> str:
     # vectors of up to 128 have quicker kernels
-    wide = call.head_dim + max([0, *(scheme.rank for scheme in call.schemes)]) > 128
-    enough = 2048 if not call.training else 1024 if wide else 512
-    if "factors" in names and min(call.queries, call.keys) >= enough:
+    is_wide = call.head_dim + max([0, *(scheme.rank for scheme in call.schemes)]) > 128
+    min_length = 2048 if not call.training else 1024 if is_wide else 512
+    if "factors" in names and min(call.queries, call.keys) >= min_length:
         return "factors"
     # dropout draws a number for every score, which costs more than the rest of the kernels
     names = [name for name in ("offsets", "cudnn") if name in names and not call.dropout]
@@ -111,10 +110,10 @@ def choose_on_cpu(call: CallShape, names: list[str]) -> str:
     if call.dropout:
         return "reference"
     # the score of few queries, as in decoding, is small
-    enough = 2048 if inference else 1024
-    if "factors" in names and min(call.queries, call.keys) >= enough:
+    min_length = 2048 if inference else 1024
+    if "factors" in names and min(call.queries, call.keys) >= min_length:
         return "factors"
     if inference or term_kinds(call.schemes) <= {"transform"}:  # nothing is added to the score
-        enough = 128 if inference or call.dtype is not torch.bfloat16 else 512
-        return "sdpa" if call.keys >= enough else "reference"
+        min_keys = 128 if inference or call.dtype is not torch.bfloat16 else 512
+        return "sdpa" if call.keys >= min_keys else "reference"
     return "reference"

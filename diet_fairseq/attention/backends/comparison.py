@@ -32,7 +32,7 @@ def is_trusted(name: str, backend: Backend, call_shape: CallShape) -> bool:
     if kind not in comparisons and can_compare(call_shape):
         comparisons[kind] = False
         try:
-            # hide the comparison's tensors from activation checkpointing, which counts a layer's
+            # activation checkpointing must not count these tensors among the tensors of a layer
             with saved_tensors_hooks(keep_tensor, keep_tensor):
                 comparisons[kind] = matches_reference(backend, call_shape)
             problem = f"its results are wrong on this device, please report {kind}"

@@ -14,17 +14,17 @@ from ...positions.layout import Layout
 from ..context import dense_sum
 from .call import AttentionCall, kernels_fit
 from .fused import sdpa
-from .offsets import is_recorded, kernels, precision, token_major
+from .offsets import column_sizes, is_recorded, kernels, precision, token_major
 
 # Notation: B sentences, H heads, T queries and keys, d_h width of a head.
 
 ATEN = torch.ops.aten
-#: tokens that divide the length: cuDNN's gradients may be NaN at other lengths (pytorch/pytorch
-#: issue 196678)
+#: the length is a multiple of this number, because cuDNN's gradients may be NaN at other lengths
+#: (pytorch/pytorch issue 196678)
 STEP = 128
 #: queries and keys of a tile
 TILE = 64
-#: the batch is split into parts to have at least so many programs
+#: smallest number of programs; the batch is split into parts to reach this number
 MIN_PROGRAMS = 1024
 
 
@@ -113,13 +113,13 @@ def compute_score_gradient(
     """The gradient of the score, (1, H, T, T) in its type, summed over the sentences.
 
     Args:
-        gradient: of the output, (B, H, T, d_h), as q, k, v and out
+        gradient: the gradient of the output, (B, H, T, d_h), the shape of q, k, v and out
         q: scaled; k, v: keys and values
         score: (1, H, T, T)
         out: the output
         norm: natural logarithms of the softmax's denominators, B H T float32 numbers
     """
-    kernels()  # says which version of Triton is needed
+    kernels()  # raises an error without a suitable Triton
     from .score_kernels import score_gradient
 
     batch, heads, tokens, width = q.shape
@@ -131,11 +131,10 @@ def compute_score_gradient(
     sentences = -(-batch // parts)
     parts = -(-batch // sentences)
     sums = norm.new_empty(parts, heads, tokens, tokens)
-    columns = {"d": width, "W": max(16, 1 << (width - 1).bit_length())}
     with torch.cuda.device_of(q):
         score_gradient[(tiles, heads, parts)](
             *(g, q, k, v, score, norm, delta, sums, batch, heads, tokens, sentences),
-            **columns,
+            **column_sizes(width),
             BM=TILE,
             BN=TILE,
             P=precision(),

@@ -61,8 +61,7 @@ def factors(call: AttentionCall) -> tuple[Tensor, None]:
         # with different widths of q and v PyTorch would use a kernel that builds the score
         wide = kernel_width(q.size(3), q.dtype, q.device.type, call.layout.mask is not None)
         q, k, v = (widen(x, wide) for x in (q, k, v))  # (B, H, T, wide)
-    others = tuple(score for score in call.scores if score is not factored)
-    rest = dense_sum(others, call.layout)
+    rest = dense_sum(tuple(score for score in call.scores if score is not factored), call.layout)
     return attend_fused(call, q, k, v, rest).narrow(3, 0, call.v.size(3)), None
 
 

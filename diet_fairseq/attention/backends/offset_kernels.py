@@ -34,7 +34,7 @@ def head_pointer(x, b, h, x_b, x_h):
 def load_rows(
     x, start, x_t, tokens, S: tl.constexpr, d: tl.constexpr, W: tl.constexpr, EDGE: tl.constexpr
 ):
-    """(S, W): rows of x (T, d) from ``start`` on; at an edge the last one is repeated."""
+    """(S, W): rows of x (T, d) from ``start`` on; at an edge the last row is repeated."""
     row, column = tl.arange(0, S)[:, None], tl.arange(0, W)[None, :]
     if EDGE:
         row = tl.minimum(row, tokens - 1 - start)
@@ -360,9 +360,9 @@ def offset_line(
 ):  # fmt: skip
     """Eight entries of the line's gradient (H, Tq + Tk - 1), added in a fixed order.
 
-    sums (B, H, tiles of queries, tiles of keys, (BM + BN) / 8, 16): the
-    sums of `offset_backward_queries`; tiles after a causal diagonal hold anything. Entry t of
-    diagonal r of a tile's blocks has the offset BN column - BM row + 8 r + t + 1 - BM.
+    sums (B, H, tiles of queries, tiles of keys, (BM + BN) / 8, 16): the sums of
+    `offset_backward_queries`; tiles after a causal diagonal are uninitialized. Entry t of diagonal
+    r of a tile's blocks has the offset BN column - BM row + 8 r + t + 1 - BM.
     """
     block, h = tl.program_id(0) + lowest, tl.program_id(1)
     rows, columns = tl.cdiv(queries, BM), tl.cdiv(keys, BN)

@@ -6,7 +6,6 @@ capabilities 8.0 to 10.0 (docs/performance.md).
 """
 
 import math
-from collections.abc import Callable
 from functools import cache
 from inspect import signature
 from types import ModuleType
@@ -23,14 +22,14 @@ from .reference import reference
 
 # Notation: B sentences, H heads, Tq queries, Tk keys, d_h width of a head.
 
-#: lengths that it divides fill all tiles
+#: all tiles are full at lengths that are multiples of this number
 EVEN = 128
 
 
 class Tile(NamedTuple):
     """A kernel's work: queries and keys in a tile, warps, and stages of its pipeline.
 
-    GPUs of the compute capabilities ``spills`` have too few registers for it.
+    GPUs of the compute capabilities ``spills`` have too few registers for this tile.
     """
 
     queries: int
@@ -40,11 +39,11 @@ class Tile(NamedTuple):
     spills: tuple[int, ...] = ()
 
 
-#: in half precision: for heads of at most 64 numbers, for wider heads, and with dropout. Calls time
-#: all tiles that spill no register (tests/attention/test_compiled_kernels.py): large tiles need
-#: fewer instructions, and tiles of 4 warps let two or more programs share a multiprocessor. On an
-#: H200 and an H100 the first tile of a row was the fastest, or 1% slower than the fastest
-#: (results/performance/attention-h200.csv, attention-h100-offsets.csv).
+#: kernel -> the tiles in half precision for heads of at most 64 numbers, for wider heads, and with
+#: dropout. Calls time all tiles that spill no register (tests/attention/test_compiled_kernels.py):
+#: large tiles need fewer instructions, and tiles of 4 warps let two or more programs share a
+#: multiprocessor. On an H200 and an H100 the first tile of a row was the fastest, or 1% slower than
+#: the fastest (results/performance/attention-h200.csv, attention-h100-offsets.csv).
 TILES = {
     "forward": (
         (Tile(128, 64, 8, 3), Tile(128, 64, 4, 3, spills=(10,)), Tile(64, 64, 4, 2)),
@@ -254,7 +253,7 @@ class Launch:
             x if x.stride(-1) == 1 else token_major(x) for x in (self.q, self.k, self.v)
         )
         strides = [stride for x in (self.q, self.k, self.v) for stride in x.stride()[:3]]
-        self.start("forward", self.grid(self.queries, "BM"), (), (out, norm, *strides))
+        self.start("forward", (), (out, norm, *strides))
 
     def backward(
         self, gradient: Tensor, out: Tensor, norm: Tensor, needs_line: bool
@@ -264,11 +263,10 @@ class Launch:
         g = token_major(gradient)
         delta = self.delta(g, token_major(out))
         grad_q, grad_k, grad_v = (empty_activations(x) for x in (self.q, self.k, self.v))
-        keys, queries = self.grid(self.keys, "BN"), self.grid(self.queries, "BM")
-        self.start("backward_keys", keys, (g,), (norm, delta, grad_k, grad_v))
+        self.start("backward_keys", (g,), (norm, delta, grad_k, grad_v))
         if needs_line:
             return grad_q, grad_k, grad_v, self.query_and_line_gradients(g, norm, delta, grad_q)
-        self.start("backward_queries", queries, (g,), (norm, delta, grad_q, None))
+        self.start("backward_queries", (g,), (norm, delta, grad_q, None))
         return grad_q, grad_k, grad_v, self.line.new_empty(0)
 
     def query_and_line_gradients(
@@ -284,8 +282,7 @@ class Launch:
 
         sizes = [{"BM": tile.queries, "BN": tile.keys} for tile in self.tiles(name)]
         sums = norm.new_empty(max(math.prod(shape(size)) for size in sizes))
-        grid = self.grid(self.queries, "BM")
-        size = self.start(name, grid, (g,), (norm, delta, grad_q, sums))
+        size = self.start(name, (g,), (norm, delta, grad_q, sums))
         return self.line_gradient(sums, **size)
 
     def line_gradient(self, sums: Tensor, BM: int, BN: int) -> Tensor:
@@ -304,13 +301,10 @@ class Launch:
         delta = g.new_empty(g.shape[:3], dtype=torch.float32)
         grid = (-(-self.queries // 64), self.batch * self.heads)
         with torch.cuda.device_of(g):
-            kernels().offset_delta[grid](g, out, delta, self.queries, **self.columns, BM=64)
+            kernels().offset_delta[grid](
+                g, out, delta, self.queries, **column_sizes(self.width), BM=64
+            )
         return delta
-
-    @property
-    def columns(self) -> dict[str, int]:
-        """The width, and the next power of 2, at least 16 as products need."""
-        return {"d": self.width, "W": max(16, 1 << (self.width - 1).bit_length())}
 
     def tiles(self, kernel: str) -> tuple[Tile, ...]:
         """The tiles to choose from; only the first one where timing is not worth it."""
@@ -319,28 +313,30 @@ class Launch:
         small = self.batch * self.heads * self.queries < AUTOTUNED
         return tiles[:1] if small or torch.are_deterministic_algorithms_enabled() else tiles
 
-    def grid(self, tokens: int, size: str) -> Callable[[dict[str, int]], tuple[int, int]]:
-        """The programs of a kernel: tiles of ``size`` tokens, sentences and heads."""
-        return lambda meta: (-(-tokens // meta[size]), self.batch * self.heads)
-
     def start(
-        self, name: str, grid: Any, gradient: tuple[Tensor, ...], others: tuple[Any, ...],
-    ) -> dict[str, int]:  # fmt: skip
-        """Start a kernel, and return the size of its tiles."""
+        self, name: str, gradient: tuple[Tensor, ...], others: tuple[Any, ...]
+    ) -> dict[str, int]:
+        """Start a program for each tile, sentence and head, and return the size of the tiles."""
         kernel = autotune_kernel(name, self.tiles(name))
+        tokens, size = (self.keys, "BN") if name == "backward_keys" else (self.queries, "BM")
         length = 1 << (self.keys - 1).bit_length()
         sizes = length, self.heads, self.queries, self.keys, self.dropout
         with torch.cuda.device_of(self.q):
-            kernel[grid](
+            kernel[lambda meta: (-(-tokens // meta[size]), self.batch * self.heads)](
                 *(*gradient, self.q, self.k, self.v, self.line, self.pad, self.seed, *others),
                 *sizes,
-                **self.columns,
+                **column_sizes(self.width),
                 EVEN=is_even(self.queries, self.keys) and not self.causal,
                 CAUSAL=self.causal,
                 P=precision(),
                 enable_fp_fusion=True,  # a default until Triton 3.9
             )
         return kernel.best_config.kwargs
+
+
+def column_sizes(width: int) -> dict[str, int]:
+    """The width d of vectors, and the next power of 2, W, at least 16 as products need."""
+    return {"d": width, "W": max(16, 1 << (width - 1).bit_length())}
 
 
 def is_even(queries: int, keys: int) -> bool:
@@ -357,9 +353,9 @@ def token_major(x: Tensor) -> Tensor:
 def autotune_kernel(name: str, tiles: tuple[Tile, ...]) -> Any:
     """A kernel that uses the fastest of these tiles, timed once for each width, length and mask.
 
-    Triton times them at the first such call, and keeps its choice in a file (from Triton 3.4 on),
-    so that later runs on the machine choose the same and return the same bits. Lengths are rounded
-    up to powers of 2. No CUDA graph can be recorded before the tiles are timed.
+    Triton times the tiles at the first such call, and keeps its choice in a file (from Triton 3.4
+    on), so that later runs on the machine choose the same tile and return the same bits. Lengths
+    are rounded up to powers of 2. No CUDA graph can be recorded before the tiles are timed.
     """
     module = kernels()
     configs = [

@@ -37,7 +37,7 @@ def attention_scores(call: AttentionCall, masked: bool = True) -> Tensor:
     if call.temperature != 1:  # after the schemes' changes
         score = score / call.temperature
     if masked and call.layout.mask is not None:
-        # the last step, as no learned score can raise -inf
+        # the last step, because no learned score can raise -inf
         score = score.masked_fill(call.layout.mask, float("-inf"))
     return score
 

@@ -15,7 +15,8 @@ def score_gradient(
 
     g, q, k, v (B, H, T, d) lie in memory as (T, B, H, d); score (H, T, T); norm (B, H, T), the
     natural logarithms of the softmax's denominators; delta (B, H, T), the products of g and the
-    output; grad_score (parts, H, T, T). BM and BN divide T. In units of log2 e, for `exp2`.
+    output; grad_score (parts, H, T, T). BM and BN divide T. The computation of the weights is in
+    units of log2 e, for `exp2`.
     """
     columns = tokens // BN
     first, start = tl.program_id(0) // columns * BM, tl.program_id(0) % columns * BN
