@@ -173,8 +173,7 @@ class DietTokenizer(PreTrainedTokenizerFast):
                 "return_offsets_mapping needs a SentencePiece model, but this tokenizer has none: "
                 "leave it out"
             )
-        backend: Any = super()
-        return backend._encode_plus(*args, **kwargs)
+        return super()._encode_plus(*args, **kwargs)
 
     def __getstate__(self) -> dict[str, Any]:
         # The backends call Python and can't be pickled, so `__setstate__` builds them again.

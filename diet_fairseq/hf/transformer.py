@@ -268,8 +268,7 @@ class DietForConditionalGeneration(DietTransformerPreTrainedModel, GenerationMix
         for side, ids in tokens.items():
             if ids is not None and kwargs.get(f"{side}attention_mask") is None:
                 kwargs[f"{side}attention_mask"] = ids.ne(self.config.pad_token_id or 0).long()
-        mixin: Any = super()
-        return mixin.generate(inputs, *args, **kwargs)
+        return super().generate(inputs, *args, **kwargs)
 
     @staticmethod
     def create_masks_for_generate(attention_mask: Any = None, **_: Any) -> Any:

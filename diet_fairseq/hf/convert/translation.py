@@ -64,6 +64,7 @@ class Translation(Family):
         "decoder.embed_tokens.weight": -1,
         "decoder.output_projection.weight": -1,
     }
+    optional = "final_logits_bias"
     #: the pattern of a language's tag, whose last group is the language
     tag: ClassVar[str] = r"(?!)"
 
