@@ -120,7 +120,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def infer_languages(
-    state: dict[str, Any], data: Path, directions: Directions | None = None
+    state: dict[str, Any], data: Path, directions: Directions | None
 ) -> tuple[str, str]:
     """The languages of a checkpoint's task, or in the file names of its data; "" if unknown.
 

@@ -1,8 +1,9 @@
 """The search for a model's files: checkpoint, dictionaries and subword model.
 
-An option names a file, or else ``model.json`` beside the checkpoint. Without both, the file must be
-in one of the usual folders above the checkpoint. Files that the checkpoint itself names are never
-opened (SECURITY.md). A model with ``model.json`` needs neither PyTorch nor fairseq here.
+An option names a file. Without the option, ``model.json`` beside the checkpoint names it. Without
+``model.json``, the file must be in one of the usual folders above the checkpoint. Files that the
+checkpoint itself names are never opened (SECURITY.md). A model with ``model.json`` needs neither
+PyTorch nor fairseq here.
 """
 
 from argparse import Namespace
@@ -112,10 +113,8 @@ def dictionary_paths(description: ModelDescription) -> list[Path]:
         sides = ["dict.SRC.txt", "dict.TGT.txt"]
         names = sides if (data / sides[0]).is_file() else ["dict.txt", "dict.txt"]
     if not description.source_lang:
-        in_folder = (
-            data / "input0" / "dict.txt"
-        ).is_file()  # data of fairseq's sentence_prediction
-        names = ["input0/dict.txt" if in_folder else "dict.txt"]
+        name = "input0/dict.txt"  # in the data of fairseq's task sentence_prediction
+        names = [name if (data / name).is_file() else "dict.txt"]
     for name in names:
         if not (data / name).is_file():
             raise UserError(

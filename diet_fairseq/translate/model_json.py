@@ -18,15 +18,7 @@ from ..errors import UserError, one_line
 from ..files import atomic_file, read_json_object
 from ..text.subwords import check_vocabulary
 from ..text.tokenizer import Tokenizer
-from .directions import (
-    EOS,
-    LANGUAGE,
-    MARKS,
-    SOURCE,
-    TARGET,
-    Directions,
-    Marks,
-)
+from .directions import EOS, LANGUAGE, MARKS, SOURCE, TARGET, Directions, Marks
 
 MODEL_JSON = "model.json"
 FORMAT, VERSION = "diet_fairseq model", 1
