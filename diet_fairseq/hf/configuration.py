@@ -14,22 +14,27 @@ from ..errors import MAX_UNTRUSTED_VALUES
 from ..positions import Limit
 from ..transformer import StackConfig
 
-#: name of the cache of keys and values, which transformers 5.24 changed
+#: name of the cache of keys and values in model outputs; transformers 5.24 renamed it
 CACHE = "cache" if hasattr(Seq2SeqModelOutput, "cache") else "past_key_values"
-#: parts of the names of sizes -> largest values in a configuration
+#: part of the name of a size in a configuration -> its largest value
 LARGEST_SIZES = {
     **MAX_UNTRUSTED_VALUES,
     "vocab_size": 1 << 28, "embed_dim": 1 << 20, "layers": 1 << 14, "heads": 1 << 14,
     "position_rank": 1 << 20, "position_buckets": 1 << 20, "projection_length": 1 << 20,
 }  # fmt: skip
-#: the gain of per-head segments' scores in models that name none
+#: default gain of the scores of per-head segments
 SEGMENT_GAIN = 30.0
-#: sizes of an encoder or a decoder; their names in a configuration begin with its name
+#: sizes of an encoder or a decoder, without the prefix ``encoder_`` or ``decoder_``
 SIZES = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads", "normalize_before")
 
 
-def unreasonable_size(values: Mapping[str, Any], largest: Mapping[str, int]) -> str | None:
-    """The first size that is negative or above the largest for a part of its name, in words."""
+def find_unreasonable_size(values: Mapping[str, Any], largest: Mapping[str, int]) -> str | None:
+    """An error text for the first size that is negative or too large, or None.
+
+    Args:
+        values: the configuration
+        largest: part of the name of a size -> its largest value
+    """
     for name, value in values.items():
         for part, most in largest.items():
             if part in name and isinstance(value, int | float) and not 0 <= value <= most:
@@ -45,8 +50,8 @@ class DietConfig(PreTrainedConfig):
         position_scheme: a key of `SCHEMES`
         position_options: further fields of `PositionConfig`, such as ``position_clip`` (default:
             the scheme's defaults)
-        segment_gain: the gain of per-head segments' scores; None: the default
-        embedding_dim: width of token embeddings; None: the encoder's
+        segment_gain: the gain of the scores of per-head segments; None: `SEGMENT_GAIN`
+        embedding_dim: width of token embeddings; None: the encoder's width
         layer_norm_eps: epsilon of LayerNorm
     """
 
@@ -86,7 +91,7 @@ class DietConfig(PreTrainedConfig):
     def validate_sizes(self) -> None:
         """Refuse unreasonable sizes before memory is allocated."""
         values = {**vars(self), **(self.position_options or {})}
-        if fault := unreasonable_size(values, LARGEST_SIZES):
+        if fault := find_unreasonable_size(values, LARGEST_SIZES):
             raise ValueError(fault)
 
     @property
@@ -133,7 +138,7 @@ class DietEncoderConfig(DietConfig):
     """An encoder: fairseq's ``roberta_<scheme>``, ``bert_<scheme>``, ``electra_<scheme>``.
 
     Attributes:
-        pooler: whether it has BERT's pooler
+        pooler: whether the encoder has BERT's pooler
         pooler_dropout: dropout of classification heads
     """
 
@@ -163,7 +168,7 @@ class DietTransformerConfig(DietConfig):
 
     Attributes:
         vocab_size: size of the target vocabulary
-        source_vocab_size: size of the source vocabulary; None: the target's
+        source_vocab_size: size of the source vocabulary; None: ``vocab_size``
         share_all_embeddings: whether encoder and decoder share their input embeddings
         share_decoder_input_output_embed: whether the decoder's input and output share embeddings
         decoder_output_bias: whether the output projection has a bias

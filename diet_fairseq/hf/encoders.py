@@ -54,7 +54,7 @@ class DietEncoder(DietStack, Encoder):
             inputs_embeds: (B, T, d), used instead of the embeddings of ``input_ids``
             kwargs: ``output_hidden_states``, ``output_attentions``, ``return_dict``
         """
-        need_states, need_weights = self.requests(kwargs)
+        need_states, need_weights = self.read_output_options(kwargs)
         out = self.encode(
             input_ids,
             None if self.num_segments is None else token_type_ids,
@@ -98,10 +98,11 @@ class LMHead(nn.Module):
 
     def __init__(self, config: DietEncoderConfig) -> None:
         super().__init__()
-        width, embedded = config.encoder_embed_dim, config.embedding_dim or config.encoder_embed_dim
-        self.dense = nn.Linear(width, embedded)
-        self.layer_norm = nn.LayerNorm(embedded, config.layer_norm_eps)
-        self.decoder = nn.Linear(embedded, config.vocab_size)
+        width = config.encoder_embed_dim
+        embedding_width = config.embedding_dim or width
+        self.dense = nn.Linear(width, embedding_width)
+        self.layer_norm = nn.LayerNorm(embedding_width, config.layer_norm_eps)
+        self.decoder = nn.Linear(embedding_width, config.vocab_size)
         self.activation = ACT2FN[config.activation_fn]
 
     def forward(self, x: Tensor) -> Tensor:
@@ -230,7 +231,7 @@ class DietForQuestionAnswering(DietEncoderPreTrainedModel):
         """
         out = self.model(input_ids, attention_mask, token_type_ids, **kwargs)
         start, end = self.qa_outputs(out.last_hidden_state).unbind(-1)  # (B, T) each
-        loss: torch.Tensor | None = None
+        loss: Tensor | None = None
         if start_positions is not None and end_positions is not None:
             embeddings = kwargs.get("inputs_embeds")
             padding_mask = self.model.padding_mask(attention_mask, input_ids, embeddings)

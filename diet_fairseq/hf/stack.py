@@ -24,7 +24,7 @@ from .configuration import CACHE, DietConfig
 
 # Notation: B sentences, T tokens, d model dimension.
 
-#: pattern of parameters of other heads, which a model ignores in a weights file
+#: pattern of the names of heads' parameters, which a model without the head ignores
 OTHER_HEADS = (
     r"^(lm_head|classifier|classification_heads|qa_outputs|nsp_head|discriminator_head|generator)\."
 )
@@ -40,7 +40,7 @@ class DietPreTrainedModel(PreTrainedModel):
     _skip_keys_device_placement = [CACHE]  # noqa: RUF012
     _supports_sdpa = True
     _supports_attention_backend = True
-    # neither of these supports an attention bias
+    # neither supports an attention bias in transformers
     _supports_flash_attn = False
     _supports_flex_attn = False
     _keys_to_ignore_on_load_unexpected = [OTHER_HEADS]  # noqa: RUF012
@@ -146,10 +146,10 @@ class DietStack(Stack, DietPreTrainedModel):
         if tokens is not None:
             return tokens == self.padding_idx
         if embeddings is None:
-            raise ValueError("give input_ids or inputs_embeds")
+            raise ValueError("input_ids and inputs_embeds are both missing: give one of them")
         return torch.zeros(embeddings.shape[:2], dtype=torch.bool, device=embeddings.device)
 
-    def requests(self, options: dict[str, Any]) -> tuple[Any, Any]:
+    def read_output_options(self, options: dict[str, Any]) -> tuple[Any, ...]:
         """The options ``output_hidden_states`` and ``output_attentions`` of a forward pass.
 
         Args:
@@ -164,10 +164,8 @@ class DietStack(Stack, DietPreTrainedModel):
                     f"{name} is not supported, because positions count the tokens that "
                     "attention_mask does not hide: leave it out"
                 )
-        states, weights = "output_hidden_states", "output_attentions"
-        return options.get(states, getattr(self.config, states, False)), options.get(
-            weights, getattr(self.config, weights, False)
-        )
+        names = ("output_hidden_states", "output_attentions")
+        return tuple(options.get(name, getattr(self.config, name)) for name in names)
 
 
 def select_states(states: list[Tensor], features: Tensor, selection: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Tokenizers for transformers, with fairseq's dictionaries and a subword model.
+"""Tokenizers for transformers with fairseq's dictionaries and a subword model.
 
 The library ``tokenizers`` splits text at special tokens, keeps offsets, truncates and pads. It
 calls `text.tokenizer`, in Python, to split text into subwords.
@@ -26,6 +26,7 @@ from ..text.whitespace import WHITE_SPACE
 from ..translate.directions import UNMARKED, Directions, name_some
 from ..translate.model_json import DirectionsJson
 
+#: keyword of `DietTokenizer` -> name of the file in a saved folder
 FILES = {
     "vocab_file": "dict.txt",
     "target_vocab_file": "dict.target.txt",
@@ -47,11 +48,11 @@ class DietTokenizer(PreTrainedTokenizerFast):
 
     A translation model reads ``A </s>``; an encoder reads ``<s> A </s>`` or ``<s> A </s> B </s>``.
     Ids of ``text_target`` and of decoded text are ids of the target dictionary; all other ids are
-    ids of the source dictionary. Pieces that the dictionary lacks become ``<unk>``. Only tokens of
-    SentencePiece have offsets.
+    ids of the source dictionary. Pieces that the dictionary lacks become ``<unk>``. Tokens have
+    offsets only with SentencePiece.
 
-    The tokenizer of a multilingual model adds the tags of ``src_lang`` and ``tgt_lang``, which you
-    can set. Decoding with ``skip_special_tokens`` also removes the tags.
+    The tokenizer of a multilingual model adds the tags of the attributes ``src_lang`` and
+    ``tgt_lang``, which can be set. Decoding with ``skip_special_tokens`` also removes the tags.
 
     Args:
         vocab_file: fairseq's source dictionary
@@ -70,12 +71,12 @@ class DietTokenizer(PreTrainedTokenizerFast):
         directions: directions of a multilingual model, as in ``model.json``
 
     Raises:
-        UserError: no subword model is given, or a file or language is not valid
+        UserError: no subword model is given, a file or language is not valid, or the dictionary
+            lacks a tag
     """
 
     vocab_files_names = FILES
     model_input_names = ["input_ids", "attention_mask"]  # noqa: RUF012
-    slow_tokenizer_class = None
 
     def __init__(
         self,
@@ -172,8 +173,7 @@ class DietTokenizer(PreTrainedTokenizerFast):
                 "return_offsets_mapping needs a SentencePiece model, but this tokenizer has none: "
                 "leave it out"
             )
-        backend: Any = super()
-        return backend._encode_plus(*args, **kwargs)
+        return super()._encode_plus(*args, **kwargs)
 
     def __getstate__(self) -> dict[str, Any]:
         # The backends call Python and can't be pickled, so `__setstate__` builds them again.
@@ -230,22 +230,22 @@ class DietTokenizer(PreTrainedTokenizerFast):
             UserError: the target dictionary has no tag of the language
         """
         known = self.all_directions
-        tags = {
-            language: self.backends[1].token_to_id(tag)
-            for language, tag in (known.tags if known else {}).items()
+        ids: dict[str, int] = {
+            name: number
+            for name, tag in (known.tags if known else {}).items()
+            if (number := self.backends[1].token_to_id(tag)) is not None
         }
-        if tags.get(language) is None:
-            named = [language for language, number in tags.items() if number is not None]
-            if not named:
-                raise UserError(
-                    "no language has a tag in the target dictionary: set tgt_lang, which is "
-                    "enough if the tags are in the source"
-                )
+        if not ids:
             raise UserError(
-                "the language must be one with a tag in the target dictionary, "
-                f"{name_some(named)}, but is {one_line(language)}"
+                "no language has a tag in the target dictionary: set tgt_lang, which adds the tag "
+                "to the source"
             )
-        return int(tags[language])
+        if language not in ids:
+            raise UserError(
+                f"the language must be one of {name_some(ids)}, whose tags the target dictionary "
+                f"has, but is {one_line(language)}"
+            )
+        return ids[language]
 
     def _add_tokens(self, new_tokens: list[Any], special_tokens: bool = False) -> int:
         name = "add_special_tokens" if special_tokens else "add_tokens"
@@ -301,7 +301,7 @@ class DietTokenizer(PreTrainedTokenizerFast):
         legacy_format: bool | None = None,
         filename_prefix: str | None = None,
     ) -> tuple[str, ...]:
-        # New tokens are in the configuration: tokenizer.json can't describe a step in Python.
+        # The configuration stores added tokens: tokenizer.json can't describe code in Python.
         config_file, *_ = map(Path, file_names)
         config = json.loads(config_file.read_text(encoding="utf-8"))
         added_tokens = self.added_tokens_decoder.items()
@@ -321,7 +321,7 @@ def gpt2_tokenizer(vocabulary: dict[str, int], subwords: Gpt2, **options: Any) -
     """transformers' own tokenizer of RoBERTa, with the ids of fairseq's dictionary.
 
     Args:
-        vocabulary: symbol -> id, of a dictionary of GPT-2's numbers and ``<mask>``
+        vocabulary: symbol -> id, for GPT-2's numbers of pieces and for special symbols
         subwords: the pieces and their numbers
         options: further arguments of `RobertaTokenizer`
 
@@ -347,8 +347,8 @@ def gpt2_tokenizer(vocabulary: dict[str, int], subwords: Gpt2, **options: Any) -
 class Segmentation:
     """A pre-tokenizer of ``tokenizers`` that calls a `Tokenizer` and looks up the ids of pieces.
 
-    The text is not normalized before, so that each token has the offsets of its piece in the
-    original text, although normalization can change the length of a piece.
+    ``tokenizers`` does not normalize the text, because normalization can change the length of a
+    piece, and tokens have offsets in the original text.
     """
 
     def __init__(self, text: Tokenizer, vocabulary: dict[str, int]) -> None:
@@ -363,8 +363,7 @@ class Segmentation:
 
         Without SentencePiece, every token has the offsets of the whole text.
         """
-        is_sentencepiece = isinstance(self.text.subwords, SentencePiece)
-        if is_sentencepiece:
+        if isinstance(self.text.subwords, SentencePiece):
             pieces = self.locate_pieces(text)
         else:
             pieces = [(piece, 0, len(text)) for piece in self.text.encode(text)]
@@ -376,7 +375,7 @@ class Segmentation:
         ]
 
     def locate_pieces(self, text: str) -> list[tuple[str, int, int]]:
-        """SentencePiece's pieces, each with the begin and end of its characters in the text."""
+        """SentencePiece's pieces, each with the start and end of its characters in the text."""
         plain = text
         places: Sequence[int] = range(len(plain))
         if self.text.lower:
@@ -398,7 +397,7 @@ class Segmentation:
 
 
 def check_languages(known: Directions, source: str | None, target: str | None) -> None:
-    """Refuse languages that a multilingual model lacks; any two of its languages are allowed.
+    """Refuse a language that a multilingual model lacks; all pairs of its languages are allowed.
 
     Raises:
         UserError: the model lacks a language
@@ -438,8 +437,8 @@ def read_dictionary(path: str) -> dict[str, int]:
     """The symbols of a fairseq dictionary and their ids.
 
     An entry with ``#fairseq:overwrite`` may repeat a symbol. The symbol then has the last of its
-    ids, or the first if it is one of `SPECIAL`. The other id gets a new name, so that every id
-    has a name.
+    ids, or the first if it is one of `SPECIAL`. The other id gets the symbol and ``#ID`` as its
+    name, so that every id has a name.
     """
     with open_text(path, advice="give the dict.txt that fairseq-preprocess wrote") as file:
         entries = [line.rstrip().removesuffix(" #fairseq:overwrite") for line in file]

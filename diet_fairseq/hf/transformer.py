@@ -59,7 +59,7 @@ class DietDecoder(DietStack, Decoder):
             past_key_values: the name of ``cache`` in transformers before 5.24
             kwargs: ``output_hidden_states``, ``output_attentions``, ``return_dict``
         """
-        need_states, need_weights = self.requests(kwargs)
+        need_states, need_weights = self.read_output_options(kwargs)
         if encoder_hidden_states is None:
             raise ValueError("a decoder of an encoder-decoder model needs encoder_hidden_states")
         if cache is not None and past_key_values is not None:
@@ -234,8 +234,8 @@ class DietForConditionalGeneration(DietTransformerPreTrainedModel, GenerationMix
         The other arguments are as in `DietTransformerModel.forward`.
 
         Args:
-            labels: (B, T) int64, the target, which ends with ``</s>``; -100 at padding. If there is
-                no other input of the decoder, the input is the shifted labels
+            labels: (B, T) int64, the target, which ends with ``</s>``; -100 at padding. The shifted
+                labels are the default input of the decoder
         """
         if labels is not None:
             kwargs["use_cache"] = False
@@ -259,17 +259,16 @@ class DietForConditionalGeneration(DietTransformerPreTrainedModel, GenerationMix
         return shifted.masked_fill(shifted == -100, self.config.pad_token_id or 0)
 
     def generate(self, inputs: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
-        """Generate outputs as transformers does; without a mask, padding follows from the tokens.
+        """Generate outputs as transformers does, with masks that follow from the tokens by default.
 
-        transformers drops the tokens before the decoder needs the padding of the source, so the
-        mask is created here.
+        transformers drops the source tokens before the decoder needs their mask, so this method
+        creates the masks.
         """
         tokens = {"": kwargs.get("input_ids", inputs), "decoder_": kwargs.get("decoder_input_ids")}
         for side, ids in tokens.items():
             if ids is not None and kwargs.get(f"{side}attention_mask") is None:
                 kwargs[f"{side}attention_mask"] = ids.ne(self.config.pad_token_id or 0).long()
-        mixin: Any = super()
-        return mixin.generate(inputs, *args, **kwargs)
+        return super().generate(inputs, *args, **kwargs)
 
     @staticmethod
     def create_masks_for_generate(attention_mask: Any = None, **_: Any) -> Any:

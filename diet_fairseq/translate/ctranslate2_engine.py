@@ -11,20 +11,20 @@ from .directions import EOS
 from .engine import Engine, Hypothesis, Search
 from .model_json import ModelDescription
 
-#: hypotheses in a batch of `_add_ends`, each with a distribution over the vocabulary per subword
+#: number of targets in a batch of `_log_probabilities`, each (subwords, vocabulary) in memory
 SCORE_BATCH = 8
 
 
 class CTranslate2Engine(Engine):
     """An exported model. Any thread may call it: CTranslate2 queues the calls.
 
-    Both searches write at least one subword. CTranslate2 masks </s> in the first step and
-    renormalises, and fairseq does not, so log-probabilities differ by log(1 - P(</s> first)), which
-    is almost 0 in trained models. At the length limit fairseq adds </s> and CTranslate2 stops, so
-    `_add_ends` adds the score of </s>. Two differences remain: if a hypothesis ends in the step to
-    the limit, fairseq refills its slot in the beam and CTranslate2 does not; directly
-    after forced tags fairseq ends a hypothesis if </s> is in the beam, and CTranslate2 only if </s>
-    is the most probable token.
+    Both fairseq and CTranslate2 write at least one subword. CTranslate2 masks </s> in the first
+    step and renormalises, and fairseq does not, so log-probabilities differ by
+    log(1 - P(</s> first)), which is almost 0 in trained models. At the length limit fairseq adds
+    </s> and CTranslate2 stops, so `_add_ends` adds the score of </s>. Two differences remain. If a
+    hypothesis ends in the step to the limit, fairseq refills its slot in the beam and CTranslate2
+    does not. Directly after forced tags fairseq ends a hypothesis if </s> is in the beam, and
+    CTranslate2 only if </s> is the most probable token.
 
     Args:
         description: the folder and its limits
@@ -65,7 +65,7 @@ class CTranslate2Engine(Engine):
         self, sentences: Sequence[Sequence[str]], max_length: int, options: Search
     ) -> list[list[Hypothesis]]:
         marks = options.marks
-        # only the end and the start that CTranslate2 does not add
+        # the export lets CTranslate2 add the end and the start if both are </s>
         end = marks.source_end if marks.has_own_ends else ()
         sources = [[*marks.source_prefix, *sentence, *end] for sentence in sentences]
         start = [marks.target_start] if marks.has_own_ends else []
@@ -115,7 +115,7 @@ class CTranslate2Engine(Engine):
         options: Search,
         start: list[str],
     ) -> None:
-        """Add the end and its score to hypotheses without it."""
+        """Add the step of the end token, and its score, to hypotheses that lack the token."""
         target_end, lenpen = options.marks.target_end, options.engine_lenpen
         unfinished = [
             (row, rank)
@@ -125,7 +125,7 @@ class CTranslate2Engine(Engine):
         ]
         if not unfinished:
             return
-        end = [target_end] if target_end != EOS else []  # it scores </s> by itself
+        end = [target_end] if target_end != EOS else []  # CTranslate2 adds </s> to every target
         scores = self._log_probabilities(
             [sources[row] for row, _ in unfinished],
             [[*start, *hypotheses[row][rank].tokens, *end] for row, rank in unfinished],
@@ -143,9 +143,9 @@ class CTranslate2Engine(Engine):
         options: Search,
         start: list[str],
     ) -> None:
-        """Add the log-probability of forced tokens to the scores: CTranslate2 counts their length.
+        """Add the log-probability of forced tokens to the scores, as fairseq does.
 
-        fairseq adds it, and ranks translations of several lengths by the sum.
+        CTranslate2 only includes the number of forced tokens in the length.
         """
         prefix, lenpen = options.marks.target_prefix, options.engine_lenpen
         scores = self._log_probabilities(sources, [[*start, *prefix]] * len(sources))
@@ -159,7 +159,7 @@ class CTranslate2Engine(Engine):
     def _log_probabilities(
         self, sources: Sequence[list[str]], targets: Sequence[list[str]]
     ) -> list[list[float]]:
-        """The log-probabilities of each target's tokens, without the start, and of </s>."""
+        """The log-probabilities of the tokens after the start of each target, and of </s>."""
         results = self.model.score_batch(
             sources, targets, max_batch_size=SCORE_BATCH, max_input_length=0
         )

@@ -18,7 +18,7 @@ ADVICE = "export it again, or give --any-ctranslate2 if you trust it: it can run
 FORMAT = (6, "TransformerSpec", 7)
 #: `struct`'s formats of float32, int8, int16, int32, float16 and bfloat16: CTranslate2's types
 TYPES = "fbhieH"
-#: types of matrices and of all other parameters, by quantization
+#: type of matrices and type of all other parameters, for each quantization
 QUANTIZATIONS = ("ff", "bf", "be", "bH", "hf", "ee", "HH")
 #: the content of config.json
 CONFIG = {
@@ -30,7 +30,7 @@ CONFIG = {
 #: the content of config.json if language tokens replace the ends of sentences
 MARKED_CONFIG = CONFIG | {"add_source_eos": False, "decoder_start_token": None}
 
-#: shape, type, and allowed values of a number: none means all above 0
+#: shape, type, and allowed values of a number (empty: all positive finite values)
 Rule = tuple[tuple[int, ...], str, Collection[float]]
 
 
@@ -43,7 +43,7 @@ class Variable(NamedTuple):
 
 
 def check_ctranslate2_folder(folder: Path) -> None:
-    """Refuse a folder that `export.ctranslate2` has not written.
+    """Refuse a folder that is not in the format of `export.ctranslate2`.
 
     Raises:
         UserError: a file differs from the format that the export writes
@@ -73,7 +73,11 @@ def check_ctranslate2_folder(folder: Path) -> None:
 
 
 def read_vocabularies(folder: Path) -> tuple[list[str], list[str]]:
-    """The words of source and target; the folder may hold no other vocabulary."""
+    """The words of source and target.
+
+    Raises:
+        UserError: a vocabulary is missing or not valid, or the folder has others
+    """
     names = sorted(path.name for path in folder.glob("*vocabulary*"))
     separate = ["source_vocabulary.json", "target_vocabulary.json"]
     if names not in (["shared_vocabulary.json"], separate):
@@ -92,7 +96,7 @@ def read_variables(file: BinaryIO) -> dict[str, Variable]:
     """The arrays of an open ``model.bin`` and their aliases, by name.
 
     Raises:
-        LookupError, ValueError, struct.error: the file is of another format, or cut
+        LookupError, ValueError, struct.error: the file has another format, or is cut off
     """
 
     def unpack(form: str) -> tuple[Any, ...]:

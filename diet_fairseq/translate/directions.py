@@ -14,13 +14,13 @@ from ..errors import UserError, one_line
 #: pattern of a language's code, which is part of the file names of dictionaries
 LANGUAGE = re.compile(r"[A-Za-z0-9][\w-]{0,31}", re.ASCII)
 EOS = "</s>"
-#: tokens of `Marks` that stand for the tags of the source and the target language
+#: tokens of `Marks` that `Directions.mark` replaces by the tags of the two languages
 SOURCE, TARGET = "{source}", "{target}"
 #: value of fairseq's --lang-tok-style -> format of a language's tag
 TAG_STYLES = {"multilingual": "__{}__", "mbart": "[{}]"}
 #: data type in fairseq's --langtoks-specs -> suffix of a language's tag
 TAG_ENDINGS = {"dae": "_dae", "mined": "_mined"}
-#: largest number of languages in an error
+#: largest number of names in the result of `name_some`
 NAMED = 20
 
 
@@ -122,7 +122,8 @@ class Directions:
     ) -> None:
         """Refuse languages between which the model does not translate.
 
-        :param names: names of the two in the error
+        :param names: names of the two languages, for the error
+        :raises UserError: the model does not translate from ``source`` to ``target``
         """
         targets = self.targets
         if source not in targets:
@@ -137,7 +138,7 @@ class Directions:
             )
 
     def mark(self, source: str, target: str) -> Marks:
-        """The marks of a direction."""
+        """The marks of a direction, with its tags."""
         tags = {SOURCE: self.tags.get(source, ""), TARGET: self.tags.get(target, "")}
         return self.marks.fill(tags)
 
@@ -147,8 +148,9 @@ class Directions:
         """Refuse vocabularies without the marks of every direction.
 
         :param names: names of the vocabularies, for the error
+        :raises UserError: a mark is missing
         """
-        # of all pairs of languages, each language once as a source and once as a target suffices
+        # if all pairs are allowed, one pair with each source and each target suffices
         targets = self.targets
         pairs = self.pairs or [(name, next(iter(targets[name]), name)) for name in self.tags]
         pairs = [*pairs, *((pair[1], pair[0]) for pair in pairs if not self.pairs)]
@@ -163,13 +165,8 @@ class Directions:
                     )
 
 
-def directions_without_tags(source: str, target: str) -> Directions:
-    """The direction of a bilingual model."""
-    return Directions({}, ((source, target),))
-
-
 def name_some(languages: Iterable[str]) -> str:
-    """The first languages, and the number of the others."""
+    """The first `NAMED` languages, and the number of the others, as text."""
     names = list(languages)
     others = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return ", ".join(names[:NAMED]) + others
@@ -181,10 +178,10 @@ def name_some(languages: Iterable[str]) -> str:
 def read_task(task: Mapping[str, Any]) -> tuple[Directions, list[str]] | None:
     """The directions of a fairseq task, and the tokens that it adds to its dictionaries.
 
-    The tokens are in fairseq's order. None: another task, which does not mark directions.
+    The tokens are in fairseq's order. The result is None for tasks that do not mark directions.
 
     Args:
-        task: options of a checkpoint, which come from a stranger
+        task: the task's options in a checkpoint, which are untrusted
 
     Raises:
         UserError: the task marks directions in a way that is not supported
@@ -200,14 +197,15 @@ def read_task(task: Mapping[str, Any]) -> tuple[Directions, list[str]] | None:
 
 def _read_simple_epoch(task: Mapping[str, Any]) -> tuple[Directions, list[str]]:
     if _is_set(task, "add_data_source_prefix_tags"):
-        raise _unknown("--add-data-source-prefix-tags")
+        raise _unsupported_option("--add-data-source-prefix-tags")
     pairs = _read_pairs(task)
     languages = _read_languages(task.get("langs"))
-    in_dictionary = not languages and bool(task.get("lang_dict"))  # a file that is not read
+    # the tags of the languages in the file lang_dict, which is not read, are in the dictionary
+    in_dictionary = not languages and bool(task.get("lang_dict"))
     languages = languages or sorted({language for pair in pairs for language in pair})
     style = TAG_STYLES.get(str(task.get("lang_tok_style") or "multilingual"))
     if style is None:
-        raise _unknown(f"--lang-tok-style {task['lang_tok_style']}")
+        raise _unsupported_option(f"--lang-tok-style {task['lang_tok_style']}")
     tags = {language: style.format(language) for language in languages}
     encoder = task.get("encoder_langtok")
     decoder = "tgt" if _is_set(task, "decoder_langtok") else None
@@ -216,7 +214,7 @@ def _read_simple_epoch(task: Mapping[str, Any]) -> tuple[Directions, list[str]]:
     if isinstance(main, list | tuple) and len(main) == 2:
         encoder, decoder = main
     if encoder not in (None, "src", "tgt") or decoder not in (None, "tgt"):
-        raise _unknown(f"--langtoks {(encoder, decoder)}")
+        raise _unsupported_option(f"--langtoks {(encoder, decoder)}")
     before = {None: (), "src": (SOURCE,), "tgt": (TARGET,)}[encoder]
     if _is_set(task, "lang_tok_replacing_bos_eos"):
         marks = Marks(source_end=before or (EOS,), target_start=TARGET if decoder else EOS)
@@ -225,7 +223,7 @@ def _read_simple_epoch(task: Mapping[str, Any]) -> tuple[Directions, list[str]]:
     if in_dictionary:
         return Directions(tags, marks=marks), []
     added = []
-    for kind in _words(task.get("langtoks_specs") or "main"):
+    for kind in _split_words(task.get("langtoks_specs") or "main"):
         ending = next((TAG_ENDINGS[end] for end in TAG_ENDINGS if kind.endswith(end)), "")
         added += [style.format(f"{language}{ending}") for language in languages]
     extra_data = task.get("extra_data")
@@ -260,14 +258,14 @@ def _read_pretrained_bart(task: Mapping[str, Any]) -> tuple[Directions, list[str
 def _read_pairs(task: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The pairs of --lang-pairs."""
     pairs = []
-    for pair in _words(task.get("lang_pairs")):
+    for pair in _split_words(task.get("lang_pairs")):
         source, _, target = pair.partition("-")
         pairs.append((_check_language(source), _check_language(target)))
     return pairs
 
 
 def _read_languages(value: Any) -> list[str]:
-    return [_check_language(language) for language in _words(value)]
+    return [_check_language(language) for language in _split_words(value)]
 
 
 def _check_language(language: str) -> str:
@@ -279,8 +277,8 @@ def _check_language(language: str) -> str:
     return language
 
 
-def _words(value: Any) -> list[str]:
-    """The words of comma-separated text, or of the list into which fairseq converts the text."""
+def _split_words(value: Any) -> list[str]:
+    """The words of a comma-separated text, which fairseq may already have split into a list."""
     words = value.split(",") if isinstance(value, str) else value
     if not isinstance(words, list | tuple):
         return []
@@ -288,11 +286,12 @@ def _words(value: Any) -> list[str]:
 
 
 def _is_set(task: Mapping[str, Any], name: str) -> bool:
-    """Whether a flag is set; old checkpoints have text."""
+    """Whether a flag is set; old checkpoints store its value as text."""
     return str(task.get(name)).lower() in ("true", "1")
 
 
-def _unknown(option: str) -> UserError:
+def _unsupported_option(option: str) -> UserError:
+    """The error for an option that puts language tags where `Marks` has no place."""
     return UserError(
         f"the checkpoint was trained with {one_line(option[:80])}, whose language tokens are "
         "not supported here: translate with fairseq-generate"

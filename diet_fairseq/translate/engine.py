@@ -14,7 +14,7 @@ MAX_EXTRA_SUBWORDS = 50
 
 @dataclass(frozen=True)
 class Search:
-    """Options of beam search.
+    """Options of a beam search.
 
     Attributes:
         beam: number of hypotheses to keep
@@ -23,7 +23,7 @@ class Search:
         penalty: formula of the length penalty, "fairseq" or "tensor2tensor"
             (`ModelDescription.penalty`)
         no_unk: whether <unk> is forbidden in translations
-        marks: tokens that mark the direction
+        marks: tokens around the sentences, which mark the direction
     """
 
     beam: int = 5
@@ -35,7 +35,7 @@ class Search:
 
     @property
     def engine_lenpen(self) -> float:
-        """The exponent for an engine, whose formula is fairseq's; `select_best` has the other."""
+        """The exponent for an engine, which has fairseq's formula; `select_best` has the other."""
         return self.lenpen if self.penalty == "fairseq" else 0.0
 
     def select_best(self, hypotheses: Sequence["Hypothesis"]) -> list["Hypothesis"]:
@@ -79,8 +79,8 @@ class Engine(ABC):
     ) -> list[list[Hypothesis]]:
         """All hypotheses of the beam, of at most ``max_length`` subwords without </s> and marks.
 
-        As in fairseq, the score includes the log-probability of forced tokens, and the length their
-        number. The exponent of the length penalty is ``options.engine_lenpen``.
+        As in fairseq, the score includes the log-probability of forced tokens, and the length
+        includes their number. The exponent of the length penalty is ``options.engine_lenpen``.
         """
 
     def translate(

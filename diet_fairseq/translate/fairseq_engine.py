@@ -19,11 +19,11 @@ from .loading import LoadedModel
 
 
 class FairseqEngine(Engine):
-    """A fairseq model, or several as an ensemble. One call runs at a time; others wait.
+    """A fairseq model, or several as an ensemble. One call runs at a time; other calls wait.
 
     Args:
         models: models with one vocabulary, whose probabilities are averaged
-        device: where they compute
+        device: the device of the models
         threads: number of PyTorch's CPU threads (None: unchanged)
 
     Raises:
@@ -72,7 +72,7 @@ class FairseqEngine(Engine):
         )  # fmt: skip
         start, end = (self.target.index(token) for token in (marks.target_start, marks.target_end))
         forced = torch.tensor([self.target.index(token) for token in marks.target_prefix])
-        # a task of the user's own may have a generator without these options
+        # the generator of a user's task may lack these options
         ends = {"extra_gen_cls_kwargs": {"eos": end}} if end != self.target.eos() else {}
         tokens: dict[str, Any] = {"bos_token": start} if start != end else {}
         if marks.target_prefix:

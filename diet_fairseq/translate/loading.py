@@ -1,8 +1,6 @@
 """The loader of trained fairseq models, which `translate`, `serve`, `export` and `look` share."""
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +26,7 @@ from .directions import Directions, read_task
 from .model_files import dictionary_paths
 from .model_json import ModelDescription
 
-#: names of 0.2's tasks, which transformers has now
+#: names of tasks of version 0.2, which later versions leave to transformers
 GLUE, QUESTION_ANSWERING = "glue", "question_answering"
 #: XLM-R's task, which trains the same models as `masked_lm`
 MULTILINGUAL_MASKED_LM = "multilingual_masked_lm"
@@ -36,15 +34,15 @@ MULTILINGUAL_MASKED_LM = "multilingual_masked_lm"
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model in eval mode, on the CPU, in float32, with its task and configuration.
+    """A trained model in eval mode, on the CPU, in float32, with its task and configuration.
 
     Attributes:
         description: its files and text options
         model: fairseq's model, stock or ours
-        config: the checkpoint's configuration
+        config: fairseq's configuration of the checkpoint
         task: fairseq's task, which has the dictionaries
         updates: number of training updates
-        labels: names of a classification's classes, in their order
+        labels: names of the classes of a classification, in their order
     """
 
     description: ModelDescription
@@ -113,28 +111,21 @@ class LoadedModel:
         ).write()
 
 
-@contextmanager
-def _without_hydra_warnings() -> Iterator[None]:
-    """A context in which fairseq's use of Hydra for old checkpoints prints no warnings."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        yield
-
-
 def read_checkpoint(path: Path) -> dict[str, Any]:
     """The content of a checkpoint, read as data and upgraded to this version of fairseq."""
-    with report_faults(path), _without_hydra_warnings():
+    # fairseq's use of Hydra for old checkpoints causes warnings
+    with report_faults(path), warnings.catch_warnings(action="ignore", category=UserWarning):
         state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(str(path))
     return state
 
 
 def infer_languages(
-    state: dict[str, Any], data: Path, directions: Directions | None = None
+    state: dict[str, Any], data: Path, directions: Directions | None
 ) -> tuple[str, str]:
-    """The languages of a checkpoint's task or in the file names of its data, or empty.
+    """The languages of a checkpoint's task, or in the file names of its data; "" if unknown.
 
     Args:
-        directions: directions of a multilingual model, whose files have many languages
+        directions: directions of a multilingual model, whose files do not determine a pair
     """
     task = task_options(state)
     default: tuple[str | None, ...] = (None, None)
@@ -163,7 +154,7 @@ def load_model(description: ModelDescription) -> LoadedModel:
         )
     path = description.checkpoint
     assert path is not None
-    with report_faults(path), _without_hydra_warnings():
+    with report_faults(path), warnings.catch_warnings(action="ignore", category=UserWarning):
         state = description.state or read_checkpoint(path)
         _override_options(state, description)
         history = state.get("optimizer_history") or [{}]
@@ -179,10 +170,10 @@ def load_model(description: ModelDescription) -> LoadedModel:
                 "give an earlier checkpoint"
             )
     for dictionary in (task.source_dictionary, task.target_dictionary):
-        # a multilingual model's pieces of the other side may be another SentencePiece model's,
-        # which are joined in the same way
-        is_joined = description.directions and dictionary != task.source_dictionary
-        if dictionary is not None and not is_joined:
+        # the target's pieces in a multilingual model may come from another SentencePiece model,
+        # and are joined in the same way
+        is_other = description.directions and dictionary != task.source_dictionary
+        if dictionary is not None and not is_other:
             description.check_vocabulary(dictionary.symbols[dictionary.nspecial :])
     if description.directions:
         names = " and ".join(dict.fromkeys(map(str, dictionary_paths(description))))
@@ -203,7 +194,7 @@ def load_transformer(description: ModelDescription) -> LoadedModel:
     """The encoder or translation model of a checkpoint, for `export`, `look` and `extrapolate`.
 
     Raises:
-        UserError: as `load_model`; or the model is not a Transformer, or its task adds tokens to
+        UserError: see `load_model`; or the model is not a Transformer, or its task adds tokens to
             the text
     """
     loaded = load_model(description)
@@ -249,7 +240,7 @@ def _build_multilingual_task(
 ) -> TranslationTask | None:
     """fairseq's task ``translation`` with the dictionaries of a multilingual model.
 
-    Tags of languages are in its dictionaries, and `Marks` puts them into sentences.
+    The dictionaries contain the tags of languages, which the engines add to sentences (`Marks`).
 
     Returns:
         None for any other model
@@ -298,7 +289,7 @@ def _keep_shared_model(state: dict[str, Any], description: ModelDescription) -> 
     """Replace a checkpoint's models of several directions by one model, if they share parameters.
 
     Raises:
-        UserError: they do not share all parameters
+        UserError: the directions do not share all parameters
     """
     model: Any = state["cfg"]["model"]
     if not (getattr(model, "share_encoders", False) and getattr(model, "share_decoders", False)):
@@ -313,11 +304,11 @@ def _keep_shared_model(state: dict[str, Any], description: ModelDescription) -> 
         if name.startswith(prefix)
     }
     model.arch = model._name = "transformer"
-    state["args"] = None  # which fairseq would read instead
+    state["args"] = None  # fairseq would read this instead
 
 
 def _replace_old_task(state: dict[str, Any], data: Path) -> Dictionary | None:
-    """Replace tasks of encoders by masked language modelling, in place.
+    """Replace the task of an encoder's checkpoint by masked language modelling.
 
     The replaced tasks are version 0.2's ``glue`` and ``question_answering``, and XLM-R's
     ``multilingual_masked_lm``.
@@ -327,7 +318,7 @@ def _replace_old_task(state: dict[str, Any], data: Path) -> Dictionary | None:
         data: folder of the dictionaries
 
     Returns:
-        the dictionary of such a classification's labels
+        the dictionary of the labels, if the task is a classification
     """
     cfg: Any = state.get("cfg")
     task = task_options(state).get("_name") if cfg else None
@@ -337,7 +328,7 @@ def _replace_old_task(state: dict[str, Any], data: Path) -> Dictionary | None:
     with open_dict(cfg):
         cfg["task"] = OmegaConf.create({"_name": "masked_lm", "data": str(folder)})
         cfg["model"].load_checkpoint_heads = True
-    state["args"] = None  # which fairseq would read instead
+    state["args"] = None  # fairseq would read this instead
     labels = data / "label" / "dict.txt"
     if not labels.exists():
         return None

@@ -1,8 +1,9 @@
 """The search for a model's files: checkpoint, dictionaries and subword model.
 
-Files are named by an option, or else by ``model.json`` beside the checkpoint. Others are found in
-the usual folders above the checkpoint. Files that the checkpoint itself names are never opened
-(SECURITY.md). A model with ``model.json`` needs neither PyTorch nor fairseq here.
+An option names a file. Without the option, ``model.json`` beside the checkpoint names it. Without
+``model.json``, the file must be in one of the usual folders above the checkpoint. Files that the
+checkpoint itself names are never opened (SECURITY.md). A model with ``model.json`` needs neither
+PyTorch nor fairseq here.
 """
 
 from argparse import Namespace
@@ -25,7 +26,7 @@ NO_SUBWORDS = Path("none")
 DATA, LEVELS = "data-bin", 3
 #: field of `ModelOptions` -> flag, for the two languages
 LANGUAGE_FLAGS = {"source_lang": "--source-lang", "target_lang": "--target-lang"}
-#: file in the folder of an encoder's data, with its `TextOptions`
+#: file with the `TextOptions` of an encoder, in the folder of its data
 TEXT_OPTIONS_JSON = "made-from.json"
 
 
@@ -39,7 +40,7 @@ class TextOptions(BaseModel, strict=True):
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """The user's options for a model's files, languages and attention; None: option not set."""
+    """The user's options for a model's files, languages and attention; None: not set."""
 
     data: Path | None = None
     subwords: Path | None = None
@@ -112,8 +113,8 @@ def dictionary_paths(description: ModelDescription) -> list[Path]:
         sides = ["dict.SRC.txt", "dict.TGT.txt"]
         names = sides if (data / sides[0]).is_file() else ["dict.txt", "dict.txt"]
     if not description.source_lang:
-        in_folder = (data / "input0" / "dict.txt").is_file()  # of a task of several inputs
-        names = ["input0/dict.txt" if in_folder else "dict.txt"]
+        name = "input0/dict.txt"  # in the data of fairseq's task sentence_prediction
+        names = [name if (data / name).is_file() else "dict.txt"]
     for name in names:
         if not (data / name).is_file():
             raise UserError(
@@ -183,12 +184,11 @@ def _describe_checkpoint(
             raise UserError(f"{checkpoint} does not name its languages: give {flag}{some}")
         languages.append(language)
     source, target = languages
+    text_options = {} if source else _read_text_options(data)
     description = ModelDescription(
         "fairseq", source, target, checkpoint.parent, checkpoint, data,
-        directions=directions, state=state,
+        directions=directions, state=state, **text_options,
     )  # fmt: skip
-    if not description.source_lang:
-        description = replace(description, **_text_options(data))
     for kind, name in SUBWORD_FILES.items():
         model = data.absolute().parent / "subwords" / name
         if model.is_file():
@@ -197,7 +197,7 @@ def _describe_checkpoint(
     return description
 
 
-def _text_options(data: Path) -> dict[str, Any]:
+def _read_text_options(data: Path) -> dict[str, Any]:
     """The preprocessing of an encoder's text; empty if the folder lacks `TEXT_OPTIONS_JSON`."""
     path = data / TEXT_OPTIONS_JSON
     advice = "prepare the data again, or give another folder by --data"
@@ -205,7 +205,7 @@ def _text_options(data: Path) -> dict[str, Any]:
         return {}
     content = files.read_json(path, advice=advice)
     if isinstance(content, dict):
-        content = content.get("text", content)  # a task has the options of its encoder as `text`
+        content = content.get("text", content)  # the file of a task has the options in `text`
     return dict(files.validate(content, TextOptions, f"{path}: ", advice))
 
 
@@ -231,12 +231,11 @@ def _apply_options(description: ModelDescription, options: ModelOptions) -> Mode
         changes["target_subword_model"] = None
     if options.tokenizer:
         changes["preprocessing"] = options.tokenizer
-    folder, is_bilingual = description.folder, description.directions is None
-    languages = description.all_directions
+    directions = description.all_directions
     description = replace(description, **changes)
-    if description.engine != "fairseq" or not is_bilingual:
-        flags = f"{folder}: --source-lang", f"{folder}: --target-lang"
-        languages.check(description.source_lang, description.target_lang, flags)
+    if description.engine != "fairseq" or description.directions:
+        names = f"{description.folder}: --source-lang", f"{description.folder}: --target-lang"
+        directions.check(description.source_lang, description.target_lang, names)
     if description.engine == "fairseq":
         dictionary_paths(description)
     return description

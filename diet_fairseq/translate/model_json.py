@@ -18,16 +18,7 @@ from ..errors import UserError, one_line
 from ..files import atomic_file, read_json_object
 from ..text.subwords import check_vocabulary
 from ..text.tokenizer import Tokenizer
-from .directions import (
-    EOS,
-    LANGUAGE,
-    MARKS,
-    SOURCE,
-    TARGET,
-    Directions,
-    Marks,
-    directions_without_tags,
-)
+from .directions import EOS, LANGUAGE, MARKS, SOURCE, TARGET, Directions, Marks
 
 MODEL_JSON = "model.json"
 FORMAT, VERSION = "diet_fairseq model", 1
@@ -44,24 +35,24 @@ class ModelDescription:
     engine: str  # fairseq, ctranslate2 or transformers
     source_lang: str  # such as en; empty for encoders
     target_lang: str
-    folder: Path  # of model.json
+    folder: Path  # the folder of model.json
     checkpoint: Path | None = None  # fairseq's file; None: the folder is the model
     data: Path | None = None  # folder of fairseq's dict.LANG.txt; None: the engine has its own
     subwords: str = "none"  # a key of `SUBWORD_CLASSES`; none: a vocabulary of words
-    subword_model: Path | None = None  # its file
+    subword_model: Path | None = None  # the subword model's file
     preprocessing: str = "none"  # tokenizer before the subwords: none or moses
     beam: int = 5  # number of hypotheses
     lenpen: float = 1.0
     penalty: str = "fairseq"  # length ** lenpen; tensor2tensor: ((5 + length) / 6) ** lenpen
-    max_source_length: int | None = None  # limits of subwords, if not only the model has one
+    max_source_length: int | None = None  # limits of subwords; None: only the model's limits
     max_target_length: int | None = None
     lower: bool = False  # whether an encoder's text is lower-cased
-    language: str = "en"  # of an encoder's text
-    position_temperature: float | None = None  # divisor of attention's logits, if not the model's
-    directions: Directions | None = None  # of a multilingual model
-    license: str | None = None  # of the model that this one was imported from
-    target_subword_model: Path | None = None  # the target's, if it differs from the source's
-    # the content of the checkpoint, if it was read to find its languages
+    language: str = "en"  # language of an encoder's text
+    position_temperature: float | None = None  # divisor of attention logits; None: the model's
+    directions: Directions | None = None  # None: a bilingual model or an encoder
+    license: str | None = None  # licence of the model from which this model was imported
+    target_subword_model: Path | None = None  # None: source and target share a model
+    # the content of the checkpoint, if it was already read
     state: dict[str, Any] | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -93,10 +84,14 @@ class ModelDescription:
     @property
     def all_directions(self) -> Directions:
         """The directions of a multilingual model, or the only direction of a bilingual model."""
-        return self.directions or directions_without_tags(self.source_lang, self.target_lang)
+        return self.directions or Directions({}, ((self.source_lang, self.target_lang),))
 
     def check_vocabulary(self, words: Collection[str]) -> None:
-        """Refuse a dictionary that does not belong to the subword models (`check_vocabulary`)."""
+        """Refuse a dictionary that does not belong to the subword models.
+
+        Raises:
+            UserError: see `text.subwords.check_vocabulary`
+        """
         files = f"{self.data or self.folder} and {self.subword_model}"
         words = [word for word in words if word not in self.all_directions.all_tags]
         check_vocabulary([tokenizer.subwords for tokenizer in self.tokenizers], words, files)
@@ -126,7 +121,7 @@ class ModelDescription:
             file.write(json.dumps(content, indent=1) + "\n")
 
 
-def _file_name(value: str) -> str:
+def _check_file_name(value: str) -> str:
     """Check that a name is a path within the folder; links in the folder are followed."""
     if not value or "\0" in value:
         raise ValueError("must name a file of the folder")
@@ -136,22 +131,22 @@ def _file_name(value: str) -> str:
     return value
 
 
-def _language(value: str) -> str:
+def _check_language(value: str) -> str:
     if not LANGUAGE.fullmatch(value):
         raise ValueError("must be a language's code such as en")
     return value
 
 
-def _token(value: str) -> str:
+def _check_token(value: str) -> str:
     if not 1 <= len(value) <= 64 or value.split() != [value]:
         raise ValueError("must be a token of 1 to 64 characters without white space")
     return value
 
 
-FileName = Annotated[str, AfterValidator(_file_name)]
-Language = Annotated[str, AfterValidator(_language)]
+FileName = Annotated[str, AfterValidator(_check_file_name)]
+Language = Annotated[str, AfterValidator(_check_language)]
 Length = Annotated[int, Field(ge=1, le=1_000_000)]
-Token = Annotated[str, AfterValidator(_token)]
+Token = Annotated[str, AfterValidator(_check_token)]
 Tokens = Annotated[tuple[Token, ...], Field(max_length=8, strict=False)]
 License = Annotated[str, Field(pattern=f"^{LICENSE}$")]
 Pair = Annotated[tuple[Language, Language], Field(strict=False)]
@@ -244,7 +239,7 @@ def read_model_json(folder: Path) -> ModelDescription:
 
 
 def _check_tags(directions: Directions, path: Path) -> None:
-    """Refuse a language that needs a tag and has none."""
+    """Refuse directions in which a language needs a tag and has none."""
     marks = directions.marks
     marked = marks.source_tokens | marks.target_tokens
     for pair in directions.pairs:

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 Lines = TypeVar("Lines", str, list[str])
 #: largest number of source subwords in a batch, including padding
 MAX_TOKENS = 4000
-#: limit of source subwords for models without a limit: fairseq's default for
+#: largest limit of source subwords, also of models without a limit: fairseq's default for
 #: --max-source-positions, minus 1 for </s>
 MAX_SOURCE_LENGTH = 1023
 
@@ -34,8 +34,8 @@ class Translation:
     Attributes:
         text: the translation
         score: the log-probability divided by the length penalty. If the line was split, the score
-            is the mean over the parts. It is 0 for a blank line, and -inf for a translation that
-            the search did not find
+            is the mean over the parts. The score of a blank line is 0. The score of a translation
+            that the search did not find is -inf
     """
 
     text: str
@@ -43,7 +43,7 @@ class Translation:
 
 
 class TooLong(UserError):
-    """The error for a line that has more subwords than the model's limit, with ``strict``.
+    """The error of ``strict`` for a line that has more subwords than the model's limit.
 
     Attributes:
         number: the number of the line, from 1
@@ -53,7 +53,8 @@ class TooLong(UserError):
 
     def __init__(self, number: int, subwords: int, max_subwords: int) -> None:
         super().__init__(
-            f"line {number} has {subwords:,} subwords, but the model takes {max_subwords:,}"
+            f"line {number} has {subwords:,} subwords, but the model's limit is {max_subwords:,}: "
+            "shorten it, or translate without strict"
         )
         self.number, self.subwords, self.max_subwords = number, subwords, max_subwords
 
@@ -83,7 +84,7 @@ class Translator:
             beside the checkpoint
         source_lang: source language (default: the model's source language)
         target_lang: target language (default: the model's target language)
-        device: such as "cpu" or "cuda:0"
+        device: device such as "cpu" or "cuda:0"
         threads: number of CPU threads of the process (default: PyTorch's or CTranslate2's choice)
         max_tokens: largest number of source subwords in a batch
         position_temperature: softmax temperature of attention; a value below 1 sharpens attention
@@ -94,7 +95,7 @@ class Translator:
     Attributes:
         source_lang, target_lang: the default languages
         targets: the target languages of every source language
-        max_source_length: limit of subwords; a longer line is split
+        max_source_length: limit of subwords of a line; a longer line is split
         search: the default beam size and length penalty
 
     Raises:
@@ -298,12 +299,14 @@ def load_engine(
     threads: int | None = None,
     any_ctranslate2: bool = False,
 ) -> Engine:
-    """A model, or several as an ensemble, in memory on a device such as ``cpu`` or ``cuda:0``.
+    """The engine of a model, or of several models as an ensemble.
 
-    Only fairseq's checkpoints import PyTorch and fairseq.
+    PyTorch and fairseq are imported only for fairseq's checkpoints.
 
     Args:
-        any_ctranslate2: whether an exported folder is loaded unchecked
+        device: device such as "cpu" or "cuda:0"
+        threads: number of CPU threads (None: the engine's choice)
+        any_ctranslate2: whether an exported folder is loaded without `check_ctranslate2_folder`
 
     Raises:
         UserError: a model can't be loaded, or the models don't belong together

@@ -149,7 +149,9 @@ def test_a_language_that_the_model_lacks_is_named(tokenizer):
         str(error.value) == "src_lang must be one of the model's languages, de, en, fr, but is nl"
     )
     assert tokenizer.src_lang == "en"
-    with pytest.raises(UserError, match="one with a tag in the target dictionary, de, en, fr, but"):
+    with pytest.raises(
+        UserError, match="one of de, en, fr, whose tags the target dictionary has, but"
+    ):
         tokenizer.get_lang_id("nl")
 
 

@@ -84,7 +84,7 @@ def test_no_word_of_a_sentence_that_is_too_long_is_lost(translator, backwards):
 
 
 def test_strict_names_the_line_and_translates_nothing(translator, backwards):
-    with pytest.raises(TooLong, match=r"^line 2 has 21 subwords, but the model takes 20$"):
+    with pytest.raises(TooLong, match=r"^line 2 has 21 subwords, but the model's limit is 20: "):
         translator.translate(["a", "b " * 21, "c"], strict=True)
     assert backwards.batches == []
 

@@ -21,7 +21,6 @@ class Bart(Translation):
         "static_position_embeddings": (False,),
         "decoder_start_token_id": (2,),
     }
-    optional = "final_logits_bias"
     options: ClassVar = {"arch": "transformer_learned", "layernorm_embedding": True}
 
     def directions(self, texts: Texts, vocabularies: list[Vocabulary]) -> Directions | None:

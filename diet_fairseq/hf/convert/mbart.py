@@ -20,7 +20,6 @@ class MBart(Translation):
         "add_final_layer_norm": (True,),
         "static_position_embeddings": (False,),
     }
-    optional = "final_logits_bias"
     options: ClassVar = {
         "arch": "transformer_learned",
         "encoder_normalize_before": True,

@@ -27,7 +27,7 @@ from ...files import (
 )
 from ...translate.directions import Directions
 from ...translate.model_json import ModelDescription, read_model_json
-from ..configuration import LARGEST_SIZES, unreasonable_size
+from ..configuration import LARGEST_SIZES, find_unreasonable_size
 from .card import CARD_FILE, read_license
 from .checkpoint import (
     MODEL,
@@ -175,7 +175,7 @@ def read_config(family: Family, folder: Path) -> Any:
     path = folder / "config.json"
     values = read_json(path, advice=ADVICE)
     family.check(values)
-    if fault := unreasonable_size(values, LARGEST):
+    if fault := find_unreasonable_size(values, LARGEST):
         raise UserError(f"{path}: {fault}: {ADVICE}")
     with refuse_config(path):
         return model_class(family).config_class(**values)

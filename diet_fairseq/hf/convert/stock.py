@@ -34,7 +34,7 @@ def write_original(loaded: Any, folder: Path) -> bool:
 
 def roberta_values(model: Any) -> dict[str, Any]:
     """The configuration of ``RobertaForMaskedLM``."""
-    config = encoder_config(model, None)
+    config = encoder_config(model)
     return equal_values(config, ROBERTA) | {
         "model_type": "roberta",
         "max_position_embeddings": len(model.encoder.sentence_encoder.embed_positions.weight),

@@ -1,7 +1,6 @@
 """Base class of the descriptions of translation models for `import hf`."""
 
 import re
-import shutil
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,8 +9,8 @@ from fairseq.data.data_utils import collate_tokens
 from torch import Tensor
 
 from ...files import MAX_VOCABULARY_BYTES, check_regular
-from ...text.subwords import SUBWORD_FILES
 from ...text.subwords import TARGET as TARGET_PREFIX
+from ...text.subwords import copy_subwords
 from ...translate.directions import LANGUAGE, SOURCE, TARGET, Directions, Marks
 from .family import ACTIVATION_NAMES, PIECES, Family, State, Texts, Vocabulary
 
@@ -65,6 +64,7 @@ class Translation(Family):
         "decoder.embed_tokens.weight": -1,
         "decoder.output_projection.weight": -1,
     }
+    optional = "final_logits_bias"
     #: the pattern of a language's tag, whose last group is the language
     tag: ClassVar[str] = r"(?!)"
 
@@ -116,22 +116,20 @@ class Translation(Family):
         Returns:
             the fields of `ModelDescription` that they need
         """
-        name = SUBWORD_FILES["sentencepiece"]
-        fields: dict[str, Any] = {"subwords": "sentencepiece"}
         models = self.subword_models(folder)
         for model in models:
             check_regular(model, MAX_VOCABULARY_BYTES)
         if len({model.read_bytes() for model in models}) == 1:
             models = models[:1]
-        for model, field, copy in zip(
-            models,
-            ("subword_model", "target_subword_model"),
-            (name, f"{TARGET_PREFIX}{name}"),
-            strict=False,
-        ):
-            shutil.copyfile(model, out / copy)
-            fields[field] = out / copy
-        return fields
+        kind, prefixes = (
+            "sentencepiece",
+            {"subword_model": "", "target_subword_model": TARGET_PREFIX},
+        )
+        copies = {
+            field: copy_subwords(kind, model, out, prefix)
+            for model, (field, prefix) in zip(models, prefixes.items(), strict=False)
+        }
+        return {"subwords": kind, **copies}
 
     @torch.no_grad()
     def difference(

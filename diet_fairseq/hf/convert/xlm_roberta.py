@@ -1,13 +1,12 @@
 """XLM-R: ``XLMRobertaForMaskedLM``."""
 
-import shutil
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 
 from ...files import MAX_VOCABULARY_BYTES, check_regular
-from ...text.subwords import SUBWORD_FILES
+from ...text.subwords import copy_subwords
 from .family import MASK, PIECES, State, Vocabulary, read_pieces
 from .masked_lm import BODY, MaskedLM
 
@@ -36,7 +35,7 @@ class XLMRoberta(MaskedLM):
 
     def write_text(self, folder: Path, out: Path) -> None:
         check_regular(folder / PIECES, MAX_VOCABULARY_BYTES)
-        shutil.copyfile(folder / PIECES, out / SUBWORD_FILES["sentencepiece"])
+        copy_subwords("sentencepiece", folder / PIECES, out)
 
 
 FAMILY = XLMRoberta()

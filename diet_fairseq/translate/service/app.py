@@ -52,14 +52,14 @@ def application(
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        # The server leaves this context after its last response.
-        running = asyncio.create_task(batches.run())
+        # the server leaves this context after its last response
+        task = asyncio.create_task(batches.run())
         try:
             yield
         finally:
-            running.cancel()
+            task.cancel()
             with suppress(asyncio.CancelledError):
-                await running
+                await task
 
     async def translate(request: Request) -> Response:
         try:
@@ -78,7 +78,7 @@ def application(
             text = f"the translation took more than {limits.seconds:g} seconds: send less text"
             raise HTTPException(504, text) from error
         except ClientDisconnect:
-            return Response()  # the client has gone
+            return Response()  # the client has disconnected
         except Exception as error:
             logger.exception("a request failed")
             text = "the translation failed: see the service's log"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from ..translator import Translation
 
-#: characters that count as one line
+#: number of characters that add 1 to the weight of a line
 LINE_CHARACTERS = 200
 #: `line_weight` of a request's lines at which its turn ends
 TURN_WEIGHT = 8
@@ -31,7 +31,7 @@ class BatchKey(NamedTuple):
 
 
 def line_weight(line: str) -> int:
-    """The cost of a line: 1, and 1 more for each `LINE_CHARACTERS`."""
+    """The cost of a line: 1, and 1 more for every `LINE_CHARACTERS` characters."""
     return 1 + len(line) // LINE_CHARACTERS
 
 
@@ -43,7 +43,7 @@ class Job:
         key: the direction and the number of hypotheses
         count: the number of lines of the request
         lines: the lines that are not translated yet
-        answer: gets the translations of all lines
+        answer: the future of the translations of all lines
         translations: the translations so far
     """
 
@@ -93,10 +93,9 @@ class Batches:
             a future of the translations, in the order of the lines; cancelling it removes the lines
         """
         answer = asyncio.get_running_loop().create_future()
-        job = Job(key, len(lines), deque(lines), answer)
-        self._queue.append(job)
+        self._queue.append(Job(key, len(lines), deque(lines), answer))
         self._arrival.set()
-        return job.answer
+        return answer
 
     async def run(self) -> None:
         """Translate batches until this task is cancelled."""

@@ -93,14 +93,14 @@ def find_connection_limits() -> tuple[int, int]:
     """`MAX_CONNECTIONS` and `BACKLOG`, or smaller numbers if the process may open too few files."""
     needed = MAX_CONNECTIONS + OPEN_BACKLOGS * BACKLOG + RESERVED_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if 0 <= soft < needed:  # a negative limit is none
+    if 0 <= soft < needed:  # a negative number means no limit
         soft = needed if hard < 0 else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     if soft < 0 or soft >= needed:
         return MAX_CONNECTIONS, BACKLOG
-    left = max(2 * OPEN_BACKLOGS, soft - RESERVED_FILES)
-    backlog = min(BACKLOG, left // (2 * OPEN_BACKLOGS))
-    return min(MAX_CONNECTIONS, left - OPEN_BACKLOGS * backlog), backlog
+    available = max(2 * OPEN_BACKLOGS, soft - RESERVED_FILES)
+    backlog = min(BACKLOG, available // (2 * OPEN_BACKLOGS))
+    return min(MAX_CONNECTIONS, available - OPEN_BACKLOGS * backlog), backlog
 
 
 class Server(uvicorn.Server):
