@@ -172,7 +172,7 @@ class Parser(ArgumentParser):
         self.subparsers = action.choices
 
     def parse(self, words: Sequence[str]) -> Namespace:
-        """The arguments of a command line; options may appear between file names."""
+        """Parse a command line, in which options may appear between file names."""
         if words and words[0] in self.subparsers:
             return self.subparsers[words[0]].parse(words[1:])
         return self.parse_args(words) if self.subparsers else self.parse_intermixed_args(words)
@@ -187,7 +187,7 @@ def create_parser() -> Parser:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run the command; the status to exit with."""
+    """Run the command, and return the exit status."""
     words = sys.argv[1:] if words is None else words
     parser = create_parser()
     if not words:
@@ -204,7 +204,7 @@ def main(words: Sequence[str] | None = None) -> int:
             2, f"error: `{words[0]}` is now a workflow: docs/migrating.md names its command\n"
         )
     args = parser.parse(words)
-    # fairseq, once imported, would make the loggers of all libraries verbose
+    # the import of fairseq would make the loggers of all libraries verbose
     logging.basicConfig()
     logging.getLogger().setLevel(logging.WARNING)
     # PyTorch 2.15 warns of torch.jit.script, which fairseq calls when it is imported
@@ -221,7 +221,7 @@ def main(words: Sequence[str] | None = None) -> int:
         extra = EXTRAS[package]
         parser.exit(1, f"error: this needs {package}: in the checkout, pip install '.[{extra}]'\n")
     except UserError:
-        if "diet_fairseq.plugin" not in sys.modules:  # which has done this
+        if "diet_fairseq.plugin" not in sys.modules:  # the plugin sets the hook itself
             sys.excepthook = report_user_errors(sys.excepthook)
         raise
 

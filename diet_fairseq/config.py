@@ -1,4 +1,4 @@
-"""The position options: their table, defaults and checks; and the registration of schemes."""
+"""The table, defaults and checks of the position options, and the registration of schemes."""
 
 import logging
 import re
@@ -17,9 +17,9 @@ from .positions.options import Option, at_least
 
 Scheme = TypeVar("Scheme", bound=type[PositionScheme])
 
-#: options that per-head segments have with any scheme
+#: options of per-head segments, whatever the position scheme is
 SEGMENT_OPTIONS = ("position_sharing", "position_gain")
-#: names of earlier versions, which checkpoints still have
+#: names of backends in earlier versions, which checkpoints still have
 RETIRED_BACKENDS = ("auto-measured", "flex", "offsets_v2", "recompute")
 
 logger = logging.getLogger(__name__)
@@ -109,7 +109,7 @@ def position_options() -> dict[str, Option]:
     Options of schemes have no default here, because defaults differ among schemes.
 
     Raises:
-        TypeError: a scheme's option has a name not allowed, or is declared differently elsewhere
+        TypeError: the name of a scheme's option is not allowed, or is declared in two ways
     """
     general = {option.name: option for option in GENERAL_OPTIONS}
     options: dict[str, Option] = {}
@@ -143,7 +143,7 @@ def register_position_scheme(name: str) -> Callable[[Scheme], Scheme]:
 
     Raises:
         UserError: the name is already registered, or not allowed
-        TypeError: an option of the scheme is declared differently elsewhere
+        TypeError: the name of an option is not allowed, or another scheme declares it differently
     """
 
     def register(scheme: Scheme) -> Scheme:
@@ -256,7 +256,7 @@ class PositionConfig:
     def __str__(self) -> str:
         """One line that identifies a run: all options with their final values."""
         given = vars(self).copy()
-        if self.position_gain is None:  # the scheme's default, unless it follows from its size
+        if self.position_gain is None:  # the scheme's default, unless it depends on the size
             given["position_gain"] = default_options(self.scheme).get("position_gain")
         return "|".join(
             f"{name.removeprefix('position_')}:{value}"
@@ -269,7 +269,7 @@ class PositionConfig:
         if self.position_start == "blind" and self.position_gain is None:
             self.position_gain = 1.0
         for name, default in default_options(self.scheme).items():
-            # each module has its own default gain: segments per head have another one
+            # per-head segments have another default gain than the scheme
             if getattr(self, name) is None and name != "position_gain":
                 setattr(self, name, default)
         if self.segment_scheme == "per-head" and self.position_sharing is None:
@@ -353,7 +353,7 @@ NEEDS: dict[str, tuple[str, Callable[[PositionConfig], bool]]] = {
 
 
 def current_backend(name: str) -> str:
-    """The backend of this name; auto for a name of an earlier version."""
+    """The name of the backend: "auto" instead of the name of a removed backend."""
     if name not in RETIRED_BACKENDS:
         return name
     logger.info(f"--attention-backend {name} no longer exists: using auto")
@@ -370,7 +370,7 @@ def schemes_with(option: str) -> list[str]:
 
 
 def encoder_defaults(scheme: type[PositionScheme], has_segments: bool) -> dict[str, Any]:
-    """The defaults of encoders for a scheme's options, where they differ from `default_options`."""
+    """The defaults of a scheme's options in encoders, if they differ from `default_options`."""
     defaults = {
         option.name: option.encoder_default
         for option in scheme.options
@@ -387,7 +387,7 @@ def acts_in_attention(scheme: type[PositionScheme]) -> bool:
 
 
 def default_options(scheme: type[PositionScheme]) -> dict[str, Any]:
-    """The names of the options that apply to the scheme, with their defaults."""
+    """The options that apply to the scheme, and their defaults."""
     options = {option.name: option.default for option in scheme.options}
     options["position_input"] = scheme.input
     if scheme.in_attention:

@@ -17,8 +17,8 @@ from typing import TypeVar
 Number = TypeVar("Number", int, float)
 #: environment variable: with 1 the traceback of a `UserError` is printed, too
 DEBUG = "DIET_FAIRSEQ_DEBUG"
-#: part of the name of an option that costs time and memory without parameters -> the largest value
-#: allowed in untrusted files
+#: largest values in untrusted files of options that cost time and memory, but add no parameters;
+#: a key is a part of the option's name
 MAX_UNTRUSTED_VALUES = {
     "positions": 1 << 20,
     "position_max_distance": 1 << 16,
@@ -35,10 +35,11 @@ class UserError(ValueError):
 
 def check_at_least(flag: str, value: Number, least: Number, usual: str = "") -> Number:
     """Check that a number is at least ``least`` and finite; the error names the ``usual`` value."""
-    if least <= value < float("inf"):
+    infinity = float("inf")
+    if least <= value and -infinity < value < infinity:
         return value
-    rule = "a finite number" if least == -float("inf") else f"at least {least}"
-    if least <= value:
+    rule = "a finite number" if least == -infinity else f"at least {least}"
+    if -infinity < least <= value:
         rule += " and finite"
     advice = f": {usual} is usual" if usual else ""
     raise UserError(f"{flag} must be {rule}, but is {value}{advice}")
@@ -100,7 +101,7 @@ def report_user_errors(excepthook: Callable) -> Callable:
 
 @contextmanager
 def as_user_error(message: Callable[[Exception], str]) -> Iterator[None]:
-    """Convert exceptions to the `UserError` behind them, or to one with the text of ``message``."""
+    """Convert an exception to the `UserError` behind it, or to one with the text of ``message``."""
     try:
         yield
     except Exception as error:
@@ -112,7 +113,7 @@ def as_user_error(message: Callable[[Exception], str]) -> Iterator[None]:
 
 @contextmanager
 def exit_with_one_line() -> Iterator[None]:
-    """For scripts: a `UserError` ends the program with status 1 and one line, ``error: ...``."""
+    """In scripts, exit with status 1 and the line ``error: ...`` on a `UserError`."""
     try:
         yield
     except UserError as error:
@@ -134,21 +135,21 @@ def interruptible(advice: Callable[[], str]) -> Iterator[None]:
         print(f"{start}interrupted: {advice()}", file=sys.stderr)
         raise SystemExit(128 + signal.SIGINT) from None
     except BrokenPipeError:
-        # The rest of Python's buffer must not be written when it ends.
+        # Python must not write the rest of its buffer at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(128 + signal.SIGPIPE) from None
 
 
 @contextmanager
 def silent_interrupts() -> Iterator[None]:
-    """Ctrl-C ends the process at once (a shell's status 130) while PyTorch is imported.
+    """While PyTorch is imported, Ctrl-C ends the process at once, with a shell's status 130.
 
     Python's KeyboardInterrupt in the middle of PyTorch's initialisation aborts the process.
     """
     handler = signal.getsignal(signal.SIGINT)
     in_main_thread = threading.current_thread() is threading.main_thread()
     if handler is not signal.default_int_handler or not in_main_thread:
-        yield  # Ctrl-C is ignored, or means something else
+        yield  # Ctrl-C is ignored, or has another handler
         return
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:

@@ -29,9 +29,9 @@ from .errors import UserError, one_line
 Model = TypeVar("Model")
 #: suffix of a file that is being written
 TMP_SUFFIX = ".tmp"
-#: limit of bytes in a JSON file such as `config.json`; usual ones have some hundred
+#: limit of bytes in a JSON file such as `config.json`, which usually has some hundred bytes
 MAX_JSON_BYTES = 1 << 20
-#: limit of bytes in a vocabulary, subword model or list of merges; usual ones have a million
+#: limit of bytes in a vocabulary, subword model or list of merges, which usually has a million
 MAX_VOCABULARY_BYTES = 1 << 26
 ADVICE = "give another file"
 
@@ -40,9 +40,12 @@ ADVICE = "give another file"
 
 @contextmanager
 def atomic_file(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
-    """A file to write to, which becomes ``path`` at the end; a failure is a `UserError`.
+    """A file to write to, which is renamed to ``path`` when it is complete.
 
-    Text is UTF-8, and lines end in a newline only.
+    Text is UTF-8, and only a newline ends a line.
+
+    Raises:
+        UserError: the file can't be written; an old file at ``path`` is unchanged
     """
     tmp_path = f"{path}.{os.getpid()}-{threading.get_ident()}{TMP_SUFFIX}"
     encoding, newline = (None, None) if "b" in mode else ("utf-8", "\n")
@@ -57,7 +60,7 @@ def atomic_file(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
             os.remove(tmp_path)
         if isinstance(error, UserError):
             raise
-        # torch.save raises its own error because of the system's error
+        # torch.save raises an error of its own while it handles the system's error
         for cause in (error, error.__context__):
             if isinstance(cause, OSError) and cause.strerror:  # errors of gzip and bz2 lack it
                 raise UserError(
@@ -90,7 +93,7 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
             tmp_folder = Path(parent, "new")
             tmp_folder.mkdir()
             yield tmp_folder
-            rename_durably(tmp_folder, folder)  # fails if a file has come in the meantime
+            rename_durably(tmp_folder, folder)  # fails if the folder has files by now
     except OSError as error:
         raise UserError(
             f"{folder} can't be written: {error.strerror or error}; make room or give another "
@@ -120,7 +123,7 @@ def check_regular(
     """Refuse a file that is not regular or is too large, before a library opens it.
 
     Args:
-        descriptor: of the file, if it is open
+        descriptor: the file's descriptor, if the file is open
     """
     try:
         status = os.stat(path if descriptor is None else descriptor)
@@ -144,7 +147,7 @@ def open_regular(
     check_regular(path, max_bytes, advice)  # even opening some devices has effects
     try:
         # The file may have been replaced meanwhile; O_NONBLOCK opens a pipe without a writer.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError as error:
         raise _read_error(path, error, advice) from error
     try:
@@ -179,7 +182,7 @@ def read_bytes(path: Path, max_bytes: int, advice: str = ADVICE) -> bytes:
 
 
 def read_json(path: Path, max_bytes: int = MAX_JSON_BYTES, advice: str = ADVICE) -> Any:
-    """The value in a JSON file of at most 200 levels and of integers of at most 4,300 digits."""
+    """The value in a JSON file with at most 200 levels, and at most 4,300 digits per integer."""
     from pydantic_core import from_json
 
     try:
@@ -220,7 +223,7 @@ def describe_validation_error(error: Any) -> str:
     rule = re.sub(r"a valid dictionary or instance of \w+", "an object", rule)
     try:
         value = json.dumps(fault["input"])
-    except (TypeError, ValueError):  # such as a number of too many digits
+    except (TypeError, ValueError):  # such as an integer with too many digits
         value = f"a {type(fault['input']).__name__}"
     value = value if len(value) < 80 else f"{value[:76]} ..."
     return f"{key} {one_line(rule)}, but is {value}".lstrip()

@@ -1,7 +1,7 @@
 """The plugin: models, tasks, criterions and optimizers for fairseq, and changes to fairseq.
 
-Importing this module registers all of them and changes fairseq. A program that imports both fairseq
-and `diet_fairseq`, in either order, imports this module at the second of these imports.
+Importing this module registers the models and other parts, and changes fairseq. A program that
+imports both fairseq and `diet_fairseq`, in either order, imports this module at the second import.
 """
 
 import os
@@ -27,8 +27,8 @@ except UserError:  # sys.excepthook, which is among the changes, does not report
     sys.excepthook = report_user_errors(sys.excepthook)
     raise
 
-# `import_user_module` leaves out a --user-dir whose folder is in its memo, and refuses a package
-# that was imported otherwise. It compares folders as text, and the last spelling is its own for
+# `import_user_module` skips a --user-dir whose folder is in its memo, and refuses a package that
+# was imported in another way. It compares folders as text, and uses the last spelling for
 # ``--user-dir diet_fairseq``, the name of an installed plugin.
 _FOLDER = os.path.dirname(__file__)
 utils.import_user_module.memo = getattr(utils.import_user_module, "memo", set()) | {

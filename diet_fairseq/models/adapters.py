@@ -1,4 +1,4 @@
-"""fairseq's encoder and decoder around `transformer`'s: arguments, results and old checkpoints."""
+"""fairseq's interface to the encoder and decoder of `transformer`, and its old checkpoints."""
 
 import re
 from collections.abc import Callable
@@ -28,9 +28,9 @@ from ..transformer.stack import Stack
 CACHE = "diet_fairseq"
 #: activation that fairseq names without a working function: its ``swish`` is a class
 SWISH = "swish"
-#: methods of fairseq's encoder and decoder that ours don't call
+#: methods of fairseq's encoder and decoder that our encoder and decoder don't call
 HOOKS = ("build_encoder_layer", "build_decoder_layer", "build_self_attention", "forward_embedding")
-#: layer norms in checkpoints of early versions of fairseq -> today's
+#: names of a layer's norms, which have numbers in checkpoints of early versions of fairseq
 ENCODER_NORMS = ("self_attn_layer_norm", "final_layer_norm")
 DECODER_NORMS = ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm")
 
@@ -70,7 +70,7 @@ def stack_config(cfg: Any, side: str) -> StackConfig:
 
 
 def layer_norm_eps(options: Any) -> float:
-    """``--layer-norm-eps``, which encoders have."""
+    """The value of ``--layer-norm-eps``, or the default in models without this option."""
     return float(getattr(options, "layer_norm_eps", None) or LAYER_NORM_EPS)
 
 
@@ -118,10 +118,10 @@ class FairseqStack(Stack):
                 TransformerLayer: f"Transformer{side}Layer",
                 type(self): f"Transformer{side}",
             }
-            kept = (
+            is_listed = (
                 retain_dropout_modules is None or names.get(type(module)) in retain_dropout_modules
             )
-            if retain_dropout and kept:
+            if retain_dropout and is_listed:
                 for child in module.children():
                     if isinstance(child, Dropout):
                         child.is_retained = True
@@ -159,9 +159,9 @@ class PositionalEncoder(FairseqStack, Encoder, FairseqEncoder):
         token_embeddings: Tensor | None = None,
         segments: Tensor | None = None,
     ) -> dict[str, list[Tensor]]:
-        """Like fairseq's: src_tokens (B, T) -> fairseq's dict, with encoder_out (T, B, d).
+        """Encode src_tokens (B, T) into the dict of fairseq's encoders, with encoder_out (T, B, d).
 
-        ``segments`` (B, T) int64 are the segments of tokens; None: all tokens are in the first.
+        ``segments`` (B, T) int64 are the tokens' segments (default: all tokens in segment 0).
         """
         out = self.encode(
             src_tokens, segments, embeddings=token_embeddings, need_states=return_all_hiddens
@@ -184,7 +184,7 @@ class PositionalEncoder(FairseqStack, Encoder, FairseqEncoder):
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> Any:
         self.upgrade_layers(state_dict, name, ENCODER_NORMS)
         if state_dict.get(f"{name}.version", torch.ones(1)) < 2:
-            self.layer_norm = None  # early versions had none after the layers
+            self.layer_norm = None  # early versions had no LayerNorm after the layers
             state_dict[f"{name}.version"] = torch.ones(1)
         return state_dict
 
@@ -231,7 +231,7 @@ class PositionalDecoder(FairseqStack, Decoder, FairseqIncrementalDecoder):
         src_lengths: Any = None,
         return_all_hiddens: bool = False,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Like fairseq's: (B, T) -> (B, T, V), or features (B, T, d), and attention (B, T, S)."""
+        """Decode (B, T) into logits (B, T, V) or features (B, T, d), and attention (B, T, S)."""
         x, extra = self.extract_features(
             prev_output_tokens,
             encoder_out,
@@ -251,7 +251,7 @@ class PositionalDecoder(FairseqStack, Decoder, FairseqIncrementalDecoder):
         alignment_layer: int | None = None,
         alignment_heads: int | None = None,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Like fairseq's; with ``incremental_state`` only the new tokens are queries."""
+        """The features (B, T, d); with ``incremental_state`` only the new tokens are queries."""
         cache = None
         if incremental_state is not None:
             cache = incremental_state.setdefault(CACHE, DecodingCache())
@@ -280,7 +280,7 @@ class PositionalDecoder(FairseqStack, Decoder, FairseqIncrementalDecoder):
     output_layer = TransformerDecoderBase.output_layer
 
     def build_output_projection(self, cfg: Any, dictionary: Any, embed_tokens: Any) -> None:
-        """fairseq's projection, with ``--decoder-output-bias`` also a bias (V,), zero at first."""
+        """Build fairseq's projection; ``--decoder-output-bias`` adds a bias (V,), zero at first."""
         TransformerDecoderBase.build_output_projection(self, cfg, dictionary, embed_tokens)
         if getattr(cfg, "decoder_output_bias", False):
             if self.output_projection is None:
@@ -307,6 +307,6 @@ class PositionalDecoder(FairseqStack, Decoder, FairseqIncrementalDecoder):
                     del state_dict[f"{name}.{old}"]
         self.upgrade_layers(state_dict, name, DECODER_NORMS)
         if state_dict.get(f"{name}.version", torch.ones(1)) <= 2:
-            self.layer_norm = None  # early versions had none after the layers
+            self.layer_norm = None  # early versions had no LayerNorm after the layers
             state_dict[f"{name}.version"] = torch.ones(1)
         return state_dict

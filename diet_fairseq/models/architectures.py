@@ -36,7 +36,7 @@ class Family:
     sizes: dict[str, ArchitectureFunction]
     defaults: Callable[[type[PositionScheme]], dict[str, Any]]
 
-    def has(self, scheme: str) -> bool:
+    def supports(self, scheme: str) -> bool:
         """Whether the family supports the scheme: decoders do not support compressed schemes."""
         return self.name != "transformer" or scheme in translation_schemes()
 
@@ -59,7 +59,7 @@ def register_architectures(
 def register_scheme(scheme: str, families: Sequence[Family] = FAMILIES) -> None:
     """Register the architectures of a scheme in these families."""
     for family in families:
-        for suffix in family.sizes if family.has(scheme) else ():
+        for suffix in family.sizes if family.supports(scheme) else ():
             arch = f"{family.name}_{scheme}{suffix}"
             function = partial(set_architecture, family, scheme, suffix)
             register_model_architecture(family.model, arch)(function)
@@ -74,7 +74,7 @@ def set_architecture(family: Family, scheme: str, suffix: str, args: Namespace) 
     if given not in (None, scheme):
         arch = f"{family.name}_{scheme}{suffix}"
         encoders = f"roberta_{given} or bert_{given}"
-        advice = f"{family.name}_{given}{suffix}" if family.has(given) else encoders
+        advice = f"{family.name}_{given}{suffix}" if family.supports(given) else encoders
         raise UserError(
             f"--position-scheme {given} contradicts --arch {arch}, whose scheme is {scheme}: leave "
             f"it out, or use --arch {advice}"
@@ -117,7 +117,9 @@ def validate_options(args: Namespace, unsupported: tuple[str, ...]) -> PositionC
 
 
 def check_no_segments(config: PositionConfig, model: str, instead: str) -> None:
+    """Refuse segments in a model that has none."""
     if config.segment_scheme not in (None, "none"):
         raise UserError(
-            f"--segment-scheme {config.segment_scheme}: {model} has no segments: {instead}"
+            f"--segment-scheme {config.segment_scheme} needs segments, which {model} lacks: "
+            f"{instead}"
         )

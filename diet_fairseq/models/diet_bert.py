@@ -24,7 +24,7 @@ TUPE_PARTS = ("pos", "pos_q_linear", "pos_k_linear", "pos_ln", "relative_attenti
 
 @register_model("diet_bert")
 class DietBertModel(DietRobertaModel):
-    """Devlin et al. (2019): RoBERTa with segments, a pooler and, with ``--nsp``, its head.
+    """RoBERTa with segments and a pooler, Devlin et al. (2019); ``--nsp`` adds BERT's head.
 
     ``pooler`` is (d, d), followed by tanh; ``nsp_head`` (2, d) predicts whether the second segment
     follows the first (class 1). Without ``--nsp`` the pooler is not trained.
@@ -68,7 +68,7 @@ class DietBertModel(DietRobertaModel):
         return x, extra
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """Read fairseq's and TUPE's checkpoints, too."""
+        """Like RoBERTa's, and convert checkpoints of TUPE's released code."""
         prefix = f"{name}." if name else ""
         self.rename_tupe(state_dict, prefix)
         super().upgrade_state_dict_named(state_dict, name)

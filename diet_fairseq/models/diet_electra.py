@@ -18,7 +18,7 @@ from ..config import encoder_defaults
 from ..errors import UserError, check_at_least
 from .adapters import PositionalEncoder, layer_norm_eps
 from .architectures import ArchitectureFunction, register_architectures
-from .diet_roberta import DietRobertaModel, FactoredHead, PositionalRobertaEncoder, size
+from .diet_roberta import DietRobertaModel, FactoredHead, PositionalRobertaEncoder, create_size
 
 # Notation: B sentences of T tokens; M tokens are the generator's targets; V words; width d of the
 # discriminator, d_g of the generator, e of the embeddings.
@@ -32,7 +32,7 @@ class DiscriminatorEncoder(PositionalRobertaEncoder):
 
 
 class DiscriminatorHead(nn.Module):
-    """(B, T, d) -> (B, T): the logit of a token having been replaced."""
+    """(B, T, d) -> (B, T): the logits of the probability that a token was replaced."""
 
     def __init__(self, width: int, activation: str) -> None:
         super().__init__()
@@ -107,12 +107,12 @@ def generator_options(args: Namespace) -> Namespace:
 
 @register_model("diet_electra")
 class DietElectraModel(DietRobertaModel):
-    """Clark et al. (2020): a discriminator that tells which tokens a generator has replaced.
+    """A discriminator that detects the tokens which a generator replaced, Clark et al. (2020).
 
     The discriminator has the parameters of `DietRobertaModel` without the language-model head, so
     that ``bert_<scheme>`` and ``roberta_<scheme>`` of equal shape (and ``--embedding-size``) load
     it; ``generator`` exists only for pretraining (``--task masked_lm``). Ke et al. (2021, section
-    4.1) use TUPE in both.
+    4.1) use TUPE in the generator and the discriminator.
     """
 
     has_segments = True
@@ -202,7 +202,7 @@ class DietElectraModel(DietRobertaModel):
 
 @torch.no_grad()
 def sample(logits: Tensor, padding: int) -> Tensor:
-    """(M, V) -> (M,), a word from each distribution, never padding; it has no gradient."""
+    """Sample a word from each distribution, never padding, without a gradient: (M, V) -> (M,)."""
     if not len(logits):
         return logits.new_zeros(0, dtype=torch.int64)
     hidden = torch.tensor([padding], device=logits.device)
@@ -210,11 +210,11 @@ def sample(logits: Tensor, padding: int) -> Tensor:
     return torch.multinomial(F.softmax(words, dim=-1), 1).squeeze(1)
 
 
-def electra(
+def create_electra_size(
     layers: int, width: int, heads: int, embedding_size: int | None, generator_size: float
 ) -> ArchitectureFunction:
-    """A size with ELECTRA's own defaults: the embeddings' width, the generator's, and sharing."""
-    return size(
+    """Create the function of a size with ELECTRA's widths of embeddings and generator."""
+    return create_size(
         *(layers, width, 4 * width, heads),
         embedding_size=embedding_size,
         generator_size=generator_size,
@@ -222,11 +222,11 @@ def electra(
     )
 
 
-#: google-research/electra's small and base, and one for a CPU
+#: the sizes small and base of google-research/electra, and a size for a CPU
 SIZES: dict[str, ArchitectureFunction] = {
-    "_tiny": electra(4, 128, 4, None, 1 / 4),
-    "_small": electra(12, 256, 4, 128, 1 / 4),
-    "_base": electra(12, 768, 12, None, 1 / 3),
+    "_tiny": create_electra_size(4, 128, 4, None, 1 / 4),
+    "_small": create_electra_size(12, 256, 4, 128, 1 / 4),
+    "_base": create_electra_size(12, 768, 12, None, 1 / 3),
 }
 SIZES[""] = SIZES["_base"]
 

@@ -38,7 +38,7 @@ UNSUPPORTED = ("encoder_xformers_att_config", "mha_heads_to_keep", "ffn_blocks_t
 
 
 class FactoredHead(RobertaLMHead):
-    """RoBERTa's head, from features d wide to token embeddings e wide: (.., d) -> (.., V)."""
+    """RoBERTa's head for embeddings of another width than the features: (.., d) -> (.., V)."""
 
     def __init__(self, width: int, embedding_size: int, **options: Any) -> None:
         super().__init__(embedding_size, **options)
@@ -133,7 +133,9 @@ class DietRobertaModel(WarmStart, RobertaModel):
 
     @classmethod
     def build_model(cls, args: Namespace, task: Any) -> "DietRobertaModel":
-        if isinstance(task, DenoisingTask | TranslationTask):  # sides of equal length would train
+        if isinstance(
+            task, DenoisingTask | TranslationTask
+        ):  # would train if both sides have one length
             raise UserError(
                 "this task needs a decoder, which an encoder lacks: use --arch transformer_..."
             )
@@ -172,16 +174,16 @@ class DietRobertaModel(WarmStart, RobertaModel):
         return x, extra
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """Like fairseq's; of an ELECTRA checkpoint, load the discriminator."""
-        take_discriminator(self, state_dict, f"{name}." if name else "")
+        """Like fairseq's; from an ELECTRA checkpoint, load only the discriminator."""
+        keep_discriminator(self, state_dict, f"{name}." if name else "")
         super().upgrade_state_dict_named(state_dict, name)
 
     def first_tokens(self, features: Tensor, src_tokens: Tensor) -> Tensor:
-        """(B, T, d) -> (B, d)."""
+        """The features of each sentence's first real token: (B, T, d) -> (B, d)."""
         return first_tokens(features, src_tokens.eq(self.encoder.dictionary.pad()))
 
 
-def take_discriminator(model: nn.Module, state_dict: dict[str, Tensor], prefix: str) -> None:
+def keep_discriminator(model: nn.Module, state_dict: dict[str, Tensor], prefix: str) -> None:
     """Drop, in place, parameters that only ELECTRA's pretraining needs, unless the model has them.
 
     Parts that an ELECTRA lacks are newly initialised.
@@ -204,14 +206,15 @@ def take_discriminator(model: nn.Module, state_dict: dict[str, Tensor], prefix: 
 
 
 def embedding_size(args: Namespace) -> int:
-    """The width of token embeddings; the encoder's unless ``--embedding-size`` is given."""
+    """The width of token embeddings: ``--embedding-size``, or the encoder's width."""
     size: int = getattr(args, "embedding_size", None) or 0
     return check_at_least("--embedding-size", size, 0) or args.encoder_embed_dim
 
 
-def size(
+def create_size(
     layers: int, embed_dim: int, ffn_embed_dim: int, heads: int, **options: Any
 ) -> ArchitectureFunction:
+    """Create the architecture function of a size."""
     defaults = {
         "encoder_layers": layers,
         "encoder_embed_dim": embed_dim,
@@ -220,18 +223,18 @@ def size(
         **options,
     }
 
-    def fill(args: Namespace) -> None:
+    def set_size(args: Namespace) -> None:
         set_defaults(args, defaults)
         base_architecture(args)
 
-    return fill
+    return set_size
 
 
-#: BERT's sizes, DIET's BERT-small, and one for a CPU; dropout is 0.1 in all
+#: BERT's sizes, DIET's BERT-small, and a size for a CPU; all have dropout 0.1
 SIZES: dict[str, ArchitectureFunction] = {
     "": base_architecture,
-    "_tiny": size(4, 128, 512, 4),
-    "_small": size(4, 512, 2048, 8),
+    "_tiny": create_size(4, 128, 512, 4),
+    "_small": create_size(4, 512, 2048, 8),
     "_base": base_architecture,
     "_large": roberta_large_architecture,
 }

@@ -49,7 +49,7 @@ def grow(model: Any, checkpoint: Mapping[str, Tensor], ends_in_mask: bool) -> di
     """
     parameters = dict(checkpoint)
     token = getattr(model.args, "new_rows_from", None)
-    changes: dict[str, None] = {}  # each once
+    changes: dict[str, None] = {}  # without duplicates
     for name, table in checkpoint.items():
         if not ROWS.fullmatch(name):
             continue
@@ -71,12 +71,12 @@ def grow(model: Any, checkpoint: Mapping[str, Tensor], ends_in_mask: bool) -> di
             if index == dictionary.unk() or index >= front:
                 raise UserError(
                     f"--new-rows-from must be a token that --finetune-from-model has, but is "
-                    f"{token}: give another one, or leave it out"
+                    f"{token}: give another token, or leave it out"
                 )
             rows = table[[index] * (new - old)]
         else:
-            draw = torch.Generator().manual_seed(1)  # the same in every process and tied table
-            noise = torch.randn(new - old, *table.shape[1:], generator=draw)
+            generator = torch.Generator().manual_seed(1)  # equal in every process and tied table
+            noise = torch.randn(new - old, *table.shape[1:], generator=generator)
             rows = table.float().mean(0) + noise.to(table.device) * table.float().std(0)
         parameters[name] = torch.cat([table[:front], rows.to(table.dtype), table[front:]])
         changes[f"{old:,} to {new:,} tokens, from {dictionary[front]} on"] = None

@@ -1,4 +1,4 @@
-"""Questions about a model: whether it has fairseq's own output layer and methods."""
+"""Checks whether a model has fairseq's own output layer and methods."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ def has_standard_output(model: Any) -> bool:
 
 
 def has_methods_of(kind: type, thing: Any, *names: str) -> bool:
-    """Whether no subclass or object overrides these methods of the class."""
+    """Whether the object has these methods of the class, which nothing overrides."""
     return all(
         getattr(getattr(thing, name), "__func__", None) is getattr(kind, name) for name in names
     )

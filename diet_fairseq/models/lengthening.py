@@ -29,8 +29,8 @@ def lengthen(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Te
     a larger reach loses its outer rows.
     """
     model_state, parameters = model.state_dict(), dict(checkpoint)
-    lengths: dict[str, None] = {}  # in their order, each once
-    reaches: dict[str, None] = {}  # in their order, each once
+    lengths: dict[str, None] = {}  # in order, without duplicates
+    reaches: dict[str, None] = {}  # in order, without duplicates
     for name, module, axes in listed_parameters(model, "position_axes"):
         table, first = parameters.get(name), getattr(module, "first_row", 0)
         if table is None or table.dim() != model_state[name].dim():

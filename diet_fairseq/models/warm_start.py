@@ -89,7 +89,7 @@ def checkpoint_loading(model: Any, starts: bool = True) -> Iterator[None]:
 
 
 def is_warm_start() -> bool:
-    """Whether a model is being started from another one."""
+    """Whether a model is loading a checkpoint for a warm start."""
     load = _current_load.get()
     return load is not None and load.is_warm_start
 
@@ -254,8 +254,8 @@ def _parts(name: str) -> set[str]:
     return set(name.split("."))
 
 
-def read_description(state: dict[str, Any], ends_in_mask: bool = False) -> Description | None:
-    """Keep the description of a checkpoint's positions for the model that loads it.
+def record_description(state: dict[str, Any], ends_in_mask: bool = False) -> Description | None:
+    """Record the description of a checkpoint's positions for the model that loads it.
 
     :param ends_in_mask: see `CheckpointLoad`
     """
@@ -272,7 +272,7 @@ def compare_descriptions(path: str, state: dict[str, Any], ends_in_mask: bool = 
 
     :param ends_in_mask: see `CheckpointLoad`
     """
-    description, load = read_description(state, ends_in_mask), _current_load.get()
+    description, load = record_description(state, ends_in_mask), _current_load.get()
     if description is None or load is None or load.is_warm_start:
         return
     new = describe(PositionConfig.from_args(load.model.args))
@@ -280,7 +280,7 @@ def compare_descriptions(path: str, state: dict[str, Any], ends_in_mask: bool = 
     if reasons:
         logger.warning(
             "%s was trained with other position options (%s): its parameters fit this model, but"
-            " the model computes something else; give the options that it was trained with",
+            " the model computes another function; give the options of the checkpoint",
             path, ", ".join(reasons),
         )  # fmt: skip
 
@@ -294,7 +294,7 @@ def derive_description(options: Any) -> Description | None:
     if given.get("position_scheme") is None:
         return None
     try:
-        with torch.device("meta"):  # sizes come from a stranger
+        with torch.device("meta"):  # the sizes are untrusted
             derived = describe(PositionConfig.from_args(Namespace(**given)))
         # an older text may lack names that were added later
         return derived | (parse_description(given.get("position_description")) or {})

@@ -24,7 +24,7 @@ class AdamW(torch.optim.AdamW):
 
         m / c_1 / (sqrt(v / c_2) + eps)
 
-    and fairseq's, in the more efficient order of section 2 of Kingma & Ba (2015),
+    and fairseq's step, in the more efficient order of section 2 of Kingma & Ba (2015), is
 
         sqrt(c_2) / c_1 * m / (sqrt(v) + eps) = m / c_1 / (sqrt(v / c_2) + eps / sqrt(c_2)).
 
@@ -57,8 +57,8 @@ class AdamW(torch.optim.AdamW):
 
     @torch.no_grad()
     def _update(self, parameters: list[Tensor], updates: int, group: dict[str, Any]) -> None:
-        """Update parameters of a group for the ``updates``-th time."""
-        states = [self._create_state(parameter) for parameter in parameters]
+        """Make the ``updates``-th update of some parameters of a group."""
+        states = [self._get_state(parameter) for parameter in parameters]
         beta_1, beta_2 = group["betas"]
         adamw(
             parameters,
@@ -77,7 +77,8 @@ class AdamW(torch.optim.AdamW):
             eps=group["eps"] / math.sqrt(1 - beta_2**updates),
         )
 
-    def _create_state(self, parameter: Tensor) -> dict[str, Tensor]:
+    def _get_state(self, parameter: Tensor) -> dict[str, Tensor]:
+        """The moments and the count of a parameter, which start at zero."""
         state = self.state[parameter]
         if not state:
             state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)

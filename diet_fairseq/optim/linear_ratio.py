@@ -60,20 +60,20 @@ class LinearRatio(FairseqLRScheduler):
         """Compute the number of updates from --max-epoch, unless --max-update comes first."""
         if self.cfg.max_epoch:
             epochs = range(1, self.cfg.max_epoch + 1)
-            total = sum(self._updates_in(epoch, batches) for epoch in epochs)
+            total = sum(self._count_updates(epoch, batches) for epoch in epochs)
             self.total = min(total, self.cfg.max_update or total)
 
-    def _updates_in(self, epoch: int, batches: int) -> int:
+    def _count_updates(self, epoch: int, batches: int) -> int:
         every = self.cfg.update_freq[min(epoch, len(self.cfg.update_freq)) - 1]
         # fairseq drops the last batch, and then an update of fewer than `every` batches
         return (batches - 1) // every if self.cfg.skip_remainder_batch else -(-batches // every)
 
     def step_update(self, num_updates: int) -> float:
         if self.total is not None:
-            self.optimizer.set_lr(self._lr_at(num_updates, self.total))
+            self.optimizer.set_lr(self._compute_lr(num_updates, self.total))
         return self.optimizer.get_lr()
 
-    def _lr_at(self, update: int, total: int) -> float:
+    def _compute_lr(self, update: int, total: int) -> float:
         lr, end = self.cfg.lr[0], self.cfg.end_learning_rate
         warmup = math.floor(round(self.cfg.warmup_ratio * total, 6))  # 0.29 * 100 is not quite 29
         if update < warmup:

@@ -30,7 +30,7 @@ def loadable_state(
         counts: where the optimizer counts updates: "state" (of a parameter) or "param_groups"
 
     Raises:
-        UserError: the state is damaged, another optimizer's or another model's
+        UserError: the state is damaged, or belongs to another optimizer or model
     """
     numbers = ["lr", "eps", "weight_decay"] + ["step"] * (counts == "param_groups")
     parameters: Table = {}
@@ -55,8 +55,8 @@ def loadable_state(
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise UserError(
             f"--optimizer {name} can't resume from the checkpoint, whose optimizer state does not "
-            f"fit ({error}); give an undamaged one, with the options it was trained with, or start "
-            "a new one with --reset-optimizer"
+            f"fit ({error}); give an undamaged checkpoint and the options of its run, or start "
+            "with a new optimizer state (--reset-optimizer)"
         ) from error
 
 

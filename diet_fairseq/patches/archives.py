@@ -11,9 +11,9 @@ from .patch import Proxy, replaces
 
 @replaces(
     "fairseq.file_utils:tarfile",
-    safety="an archive of a model writes wherever its names and links lead",
+    safety="unpacking an archive of a model writes to any folder that its names and links give",
 )
-def with_checked_archives(module: Any) -> Any:
+def check_archives(module: Any) -> Any:
     """``tarfile`` with an ``open`` that returns a `ModelArchive`."""
     return Proxy(module, open=ModelArchive.open)
 
@@ -42,7 +42,7 @@ class ModelArchive(tarfile.TarFile):
         super().extractall(path, *args, **kwargs)
 
     def _find_folder(self, member: tarfile.TarInfo) -> str:
-        """The first folder of its name; raises a `UserError` if the name may lead elsewhere."""
+        """The member's top-level folder; raises a `UserError` if its name may lead elsewhere."""
         name = PurePosixPath(member.name)
         if not (member.isreg() or member.isdir()):
             raise self._refusal(f"{member.name!r} in it is neither a file nor a folder")

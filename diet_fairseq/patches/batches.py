@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
     "fairseq.data.token_block_dataset:np",
     compatibility="NumPy 2: --sample-break-mode eos and bucketed lengths end in an AttributeError",
 )
-def with_compat(numpy: Any) -> Any:
+def restore_compat(numpy: Any) -> Any:
     return Proxy(numpy, compat=SimpleNamespace(long=np.int64))
 
 
@@ -32,7 +32,7 @@ def with_compat(numpy: Any) -> Any:
     compatibility="NumPy 2 renamed percentile's argument interpolation: --num-batch-buckets ends "
     "in a TypeError",
 )
-def with_interpolation(numpy: Any) -> Any:
+def restore_interpolation(numpy: Any) -> Any:
     def percentile(sizes: Any, shares: Any, interpolation: str) -> Any:
         return np.percentile(sizes, shares, method=interpolation)  # type: ignore[call-overload]
 
@@ -128,7 +128,7 @@ def resume_at_same_share(load_state_dict: Callable, self: Any, state_dict: dict[
 
 @intercepts(
     "fairseq.data.iterators:GroupedIterator.__init__",
-    correctness="resumed with another --update-freq, an epoch is trained once more",
+    correctness="a run that is resumed with another --update-freq repeats an epoch",
 )
 def group_whole_rest(
     init: Callable, self: Any, iterable: Any, chunk_size: int, skip_remainder_batch: bool = False
@@ -146,22 +146,22 @@ def group_whole_rest(
 @intercepts(
     "fairseq.data.iterators:BufferedIterator._create_consumer",
     compatibility="PyTorch 2: with --num-workers 0 a run that ends within an epoch aborts (status "
-    "134), and a validation cut by --max-valid-steps leaves a process and a thread behind",
+    "134), and a validation that --max-valid-steps ends leaves a process and a thread behind",
 )
-def end_with_iterator(create_consumer: Callable, self: Any) -> None:
+def end_consumer(create_consumer: Callable, self: Any) -> None:
     """End the thread that reads batches with its iterator, or before the interpreter."""
     create_consumer(self)
-    end = weakref.finalize(self, _end, self._consumer, self._queue)
+    end = weakref.finalize(self, _end_consumer, self._consumer, self._queue)
     atexit.register(end)  # Python 3.13's multiprocessing clears the entry of weakref itself
 
 
-def _end(consumer: Any, queue: Any) -> None:
+def _end_consumer(consumer: Any, queue: Any) -> None:
     """End the thread that fills a queue that nobody reads."""
-    consumer._max_len = 0  # it ends with the batch at hand
+    consumer._max_len = 0  # it ends after its current batch
     if consumer is threading.current_thread():  # it may hold the queue's lock
         return
     with queue.mutex:
         queue.queue.clear()
-        queue.maxsize = sys.maxsize  # room for that batch, and for the end mark
+        queue.maxsize = sys.maxsize  # room for this batch and the end mark
         queue.not_full.notify_all()
     consumer.join()

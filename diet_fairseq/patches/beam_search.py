@@ -1,8 +1,9 @@
 """Faster beam search with the same translations, for our architectures.
 
 fairseq's search copies the encoder's output, keys and values for every hypothesis and reorders them
-at every step. It decodes the first step for every hypothesis, when all are equal. It normalises,
-looks for NaN, masks and adds scores over the whole vocabulary. This search avoids these costs.
+at every step. It decodes the first step for every hypothesis, although all are equal. It
+normalises, looks for NaN, masks and adds scores over the whole vocabulary. This search avoids these
+costs.
 """
 
 from typing import Any
@@ -66,10 +67,7 @@ class QuickBeamSearch(SequenceGenerator):
         )
 
     def _search(
-        self,
-        sample: dict[str, Any],
-        decoder: Any,
-        bos_token: int | None,
+        self, sample: dict[str, Any], decoder: Any, bos_token: int | None
     ) -> list[list[Hypothesis]]:
         source = sample["net_input"]["src_tokens"]  # (B, S)
         longest = min(int(self.max_len_a * source.size(1) + self.max_len_b), self.max_len - 1)
@@ -96,7 +94,7 @@ class QuickBeamSearch(SequenceGenerator):
                 weights = weights.to(scores.device, dtype)
                 attention = weights if attention is None else torch.cat([attention, weights], dim=1)
             if step == 0:
-                # There was one hypothesis for each sentence: from here on K, all with its past.
+                # each sentence had one hypothesis; from now on it has K, with the same past
                 cache.share_source(len(source), beams)
                 copies = torch.arange(len(source), device=source.device).repeat_interleave(beams)
                 cache.reorder(copies)
@@ -153,7 +151,7 @@ class QuickBeamSearch(SequenceGenerator):
         # in place, because on a CPU allocating another array takes longer than the logarithms
         out = logits if logits.device.type == "cpu" else None
         gains = torch.log_softmax(logits, dim=1, out=out)  # (rows, V)
-        bad = gains[:, 0].isnan().nonzero()[:, 0]  # one NaN makes all of a row NaN
+        bad = gains[:, 0].isnan().nonzero()[:, 0]  # one NaN makes the whole row NaN
         gains.index_fill_(0, bad, -torch.inf)
         gains[:, self.pad] = -torch.inf
         gains[:, self.unk] -= self.unk_penalty
@@ -164,7 +162,7 @@ class QuickBeamSearch(SequenceGenerator):
             gains[:, self.eos] = -torch.inf
         past = scores[:, -1:] if step else gains.new_zeros(len(gains), 1)  # (rows, 1)
         gains, past = gains.view(sentences, -1, gains.size(1)), past.view(sentences, -1)
-        best, places = largest(gains, past, 2 * self.beam_size)
+        best, places = find_largest(gains, past, 2 * self.beam_size)
         return best, places // self.vocab_size, places % self.vocab_size
 
     def _finish(
@@ -183,12 +181,12 @@ class QuickBeamSearch(SequenceGenerator):
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def largest(gains: Tensor, past: Tensor, number: int) -> tuple[Tensor, Tensor]:
-    """The largest sums of a row's past and its gains: values and places, (B, number).
+def find_largest(gains: Tensor, past: Tensor, number: int) -> tuple[Tensor, Tensor]:
+    """Find the largest sums of a row's past and its gains: values and places, (B, number).
 
-    That is ``(gains + past.unsqueeze(2)).flatten(1).topk(number)``, quicker on a CPU: columns are
-    put into groups of `GROUP`, far apart from each other so that their maxima are found by vector
-    instructions. The largest elements are in the groups with the largest maxima.
+    The result is ``(gains + past.unsqueeze(2)).flatten(1).topk(number)``, faster on a CPU: columns
+    are put into groups of `GROUP`, far apart from each other so that vector instructions find their
+    maxima. The largest elements are in the groups with the largest maxima.
 
     Args:
         gains: (B, rows, V)

@@ -1,4 +1,4 @@
-"""fairseq's commands: the whole help of our models, ``--bf16`` without a TPU, our beam search."""
+"""fairseq's commands: complete help for our models, ``--bf16`` without a TPU, our beam search."""
 
 import sys
 from argparse import ArgumentParser
@@ -20,9 +20,9 @@ HELP = {"-h", "--help"}
 
 @intercepts(
     "fairseq.options:parse_args_and_arch",
-    compatibility="--bf16 means a TPU, and ends in an AttributeError where there is none",
-    plugin="--help, which ends fairseq's first look at the command line, leaves out the options of "
-    "our architectures, and a misspelled one is answered with the names of all",
+    compatibility="--bf16 implies --tpu, and ends in an AttributeError without a TPU",
+    plugin="--help leaves out the options of our architectures, and the error of a misspelled "
+    "architecture lists the names of all architectures",
 )
 def parse_options(
     parse_args_and_arch: Callable,
@@ -76,7 +76,7 @@ def has_our_architecture(words: list[str]) -> bool:
 
 
 def print_complete_help(parser: ArgumentParser) -> None:
-    """Print the help and exit, unless fairseq has yet to add the model's options."""
+    """Print the help and exit, if fairseq has added the model's options to the parser."""
     if any(group.title == "Model-specific configuration" for group in parser._action_groups):
         parser.print_help()
         parser.exit()

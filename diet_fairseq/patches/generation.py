@@ -9,8 +9,8 @@ from .patch import intercepts
 
 @intercepts(
     "fairseq.ngram_repeat_block:NGramRepeatBlock._no_repeat_ngram",
-    correctness="--no-repeat-ngram-size forbids nothing without fairseq's CUDA extension, because "
-    "n-grams are compared with the padding behind the last word",
+    correctness="--no-repeat-ngram-size has no effect without fairseq's CUDA extension, because "
+    "n-grams are compared with the padding after the last word",
 )
 def compare_words_alone(
     forbid: Callable, self: Any, tokens: Any, lprobs: Any, bsz: int, beam_size: int, step: int
@@ -21,7 +21,7 @@ def compare_words_alone(
 @intercepts(
     "fairseq.search:DiverseBeamSearch.step",
     correctness="--diverse-beam-groups compares the groups of different sentences, or ends in an "
-    "IndexError, because numbers of sentences in the data are taken for places in the batch",
+    "IndexError, because sentences are looked up by their numbers in the data, not in the batch",
 )
 def index_by_place(
     search: Callable,

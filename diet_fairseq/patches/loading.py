@@ -1,4 +1,4 @@
-"""fairseq reads checkpoints as `checkpoints` does, and broadcasts them as plain data."""
+"""fairseq reads checkpoints with `checkpoints`, and broadcasts them as plain data."""
 
 import logging
 import os
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
     compatibility="PyTorch 2.6: fairseq's own checkpoints, which hold options as "
     "argparse.Namespace, don't load",
 )
-def with_safe_load(torch: Any) -> Any:
+def load_safely(torch: Any) -> Any:
     def read_without_files(file: Any, map_location: Any = None, **_: Any) -> dict[str, Any]:
         state = read(file, map_location)
         for kind in ("args", "cfg"):
@@ -39,11 +39,11 @@ def with_safe_load(torch: Any) -> Any:
                 if removed:
                     logger.info("not reading files that the checkpoint names: %s", removed)
         if isinstance(state.get("args"), Namespace):  # fairseq looks the architecture up in them
-            arch, known = getattr(state["args"], "arch", None), {*ARCH_MODEL_REGISTRY}
-            if warm_start.is_warm_start() and arch not in known:
+            arch = getattr(state["args"], "arch", None)
+            if warm_start.is_warm_start() and arch not in ARCH_MODEL_REGISTRY:
                 state["args"].arch = "transformer"  # only the parameters are used
             else:
-                check_registered("architecture", arch, {*known, *MODEL_REGISTRY})
+                check_registered("architecture", arch, ARCH_MODEL_REGISTRY | MODEL_REGISTRY)
         return state
 
     return Proxy(torch, load=read_without_files)
@@ -51,8 +51,8 @@ def with_safe_load(torch: Any) -> Any:
 
 @intercepts(
     "fairseq.checkpoint_utils:load_checkpoint_to_cpu",
-    safety="a pipe or a device in the place of a checkpoint is opened",
-    plugin="a run or a warm start takes parameters of positions that mean something else to it",
+    safety="a pipe or a device is opened like a checkpoint",
+    plugin="a run or a warm start loads position parameters that have another meaning in its model",
 )
 def check_checkpoint(load_checkpoint_to_cpu: Callable, path: str, *args: Any, **kwargs: Any) -> Any:
     check_regular(path)
@@ -63,14 +63,14 @@ def check_checkpoint(load_checkpoint_to_cpu: Callable, path: str, *args: Any, **
 
 @intercepts(
     "fairseq.checkpoint_utils:load_model_ensemble_and_task",
-    safety="a small checkpoint can ask for a model that takes all memory",
+    safety="a small checkpoint can request a model that fills the memory",
 )
 def bound_model_size(load_model_ensemble_and_task: Callable, *args: Any, **kwargs: Any) -> Any:
     call = signature(load_model_ensemble_and_task).bind(*args, **kwargs)
     call.apply_defaults()
     paths, suffix, shards = (call.arguments[n] for n in ("filenames", "suffix", "num_shards"))
-    name_of = checkpoint_utils.get_maybe_sharded_checkpoint_filename
-    names = (name_of(path, suffix, i, shards) for path in paths for i in range(shards))
+    add_shard = checkpoint_utils.get_maybe_sharded_checkpoint_filename
+    names = (add_shard(path, suffix, i, shards) for path in paths for i in range(shards))
     files = filter(os.path.isfile, map(PathManager.get_local_path, names))
     try:
         with configuration.no_larger_than(sum(map(os.path.getsize, files))):
@@ -88,7 +88,7 @@ UNKNOWN_NAME = (
 @intercepts("fairseq.models:build_model", plugin=UNKNOWN_NAME)
 def check_architecture(build_model: Callable, cfg: Any, *args: Any, **kwargs: Any) -> Any:
     name = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
-    check_registered("architecture", name, {*ARCH_MODEL_REGISTRY, *MODEL_REGISTRY})
+    check_registered("architecture", name, ARCH_MODEL_REGISTRY | MODEL_REGISTRY)
     return build_model(cfg, *args, **kwargs)
 
 
@@ -112,8 +112,8 @@ def check_registered(kind: str, name: Any, registry: Collection[str]) -> None:
 
 @intercepts(
     "fairseq.trainer:Trainer.load_checkpoint",
-    safety="a pipe, a device or a folder in the place of a checkpoint is silently ignored",
-    plugin="a model does not know whether --finetune-from-model loads it",
+    safety="a pipe, a device or a folder with the name of a checkpoint is silently ignored",
+    plugin="a model that loads a checkpoint can't tell --finetune-from-model from a resumed run",
 )
 def load_for_model(
     load_checkpoint: Callable, self: Any, filename: str, *args: Any, **kwargs: Any
@@ -132,18 +132,18 @@ BROADCAST = (
 
 @intercepts("fairseq.distributed.utils:broadcast_object", compatibility=BROADCAST)
 def broadcast_plain_data(broadcast_object: Callable, obj: Any, *args: Any, **kwargs: Any) -> Any:
-    """A checkpoint's configuration is sent as plain containers instead of omegaconf's."""
+    """Send a checkpoint's configuration as plain containers instead of omegaconf's."""
     if isinstance(obj, dict) and OmegaConf.is_config(obj.get("cfg")):
         obj = {**obj, "cfg": OmegaConf.to_container(obj["cfg"], enum_to_str=True)}
     received = broadcast_object(obj, *args, **kwargs)
     if obj is None and isinstance(received, dict) and "cfg" in received:
-        # the process that sent it has read the file
-        warm_start.read_description(received, configuration.adds_mask(received))
+        # only the sender has read the file
+        warm_start.record_description(received, configuration.adds_mask(received))
     return received
 
 
 @replaces("fairseq.distributed.utils:torch", compatibility=BROADCAST)
-def with_broadcast_load(torch: Any) -> Any:
+def load_broadcasts(torch: Any) -> Any:
     def load_broadcast(file: Any, map_location: Any = None) -> Any:
         # a placeholder of a tensor names the device
         return load(file, map_location, (distributed._TensorPlaceholder, torch.device))

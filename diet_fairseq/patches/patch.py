@@ -42,8 +42,8 @@ class Patch:
     Attributes:
         target: "module:attribute" or "module:Class.attribute"
         replace: takes the attribute and returns its replacement
-        reasons: kind of reason (`PATCH_REASONS`) -> the fault without the change, which is made if
-            any of its kinds is active
+        reasons: kind of reason (`PATCH_REASONS`) -> the fault without the change; the change is
+            made if any of the kinds is active
     """
 
     target: str

@@ -1,4 +1,4 @@
-"""Half precision: a run that resumes exactly, and bfloat16 where fairseq ignores it."""
+"""Half precision: exact resuming, and ``--bf16`` in commands that ignore it."""
 
 import logging
 from collections.abc import Callable
@@ -19,7 +19,7 @@ ROUNDED = "a resumed run in half precision continues from rounded parameters"
 
 @intercepts("fairseq.optim.fp16_optimizer:_FP16OptimizerMixin.state_dict", correctness=ROUNDED)
 def save_exact_parameters(state_dict: Callable, self: Any) -> dict[str, Any]:
-    return state_dict(self) | {EXACT: [tensor.detach() for tensor in _exact(self)]}
+    return state_dict(self) | {EXACT: [tensor.detach() for tensor in _list_exact(self)]}
 
 
 @intercepts("fairseq.optim.fp16_optimizer:_FP16OptimizerMixin.load_state_dict", correctness=ROUNDED)
@@ -28,7 +28,7 @@ def load_exact_parameters(
 ) -> None:
     """Load the float32 parameters if they round to the model's."""
     load_state_dict(self, state, *args, **kwargs)
-    saved, parameters = state.get(EXACT), _exact(self)
+    saved, parameters = state.get(EXACT), _list_exact(self)
     if saved is None:  # a checkpoint from elsewhere
         return
     half = self.fp16_params[0].dtype
@@ -43,7 +43,7 @@ def load_exact_parameters(
         )
 
 
-def _exact(optimizer: Any) -> list[Tensor]:
+def _list_exact(optimizer: Any) -> list[Tensor]:
     """The float32 parameters: one for each parameter of the model, or a flat one per device."""
     parameters = optimizer.fp32_params
     return list(parameters.values() if isinstance(parameters, dict) else parameters)
@@ -61,7 +61,7 @@ def _rounds_to(half: torch.dtype, exact: Any, parameter: Tensor) -> bool:
 
 @intercepts(
     "fairseq.models.fairseq_model:BaseFairseqModel.prepare_for_inference_",
-    correctness="commands that translate and score ignore --bf16 in silence",
+    correctness="commands that translate and score silently ignore --bf16",
 )
 def use_bf16(prepare_for_inference: Callable, self: Any, cfg: Any) -> None:
     prepare_for_inference(self, cfg)

@@ -21,7 +21,7 @@ def open_lines(enter: Callable, self: Any) -> Any:
     "fairseq.data.dictionary:find_offsets",
     correctness=SHIFTED_PAIRS,
 )
-def at_newlines(_: Callable) -> Callable[[str, int], list[int]]:
+def split_at_newlines(_: Callable) -> Callable[[str, int], list[int]]:
     def find_offsets(filename: str, num_chunks: int) -> list[int]:
         """Byte offsets of parts of a file that begin at the beginning of a line."""
         with open(filename, "rb") as file:

@@ -23,7 +23,7 @@ def save(state: Any, path: str) -> None:
 
 @intercepts(
     "fairseq.checkpoint_utils:torch_persistent_save",
-    correctness="a run that is killed while it saves, or a crash of the system, cuts a checkpoint",
+    correctness="a run that is killed while it saves, or a system crash, truncates a checkpoint",
 )
 def save_completely(
     torch_persistent_save: Callable, obj: Any, filename: str, async_write: bool = False
@@ -36,9 +36,9 @@ def save_completely(
 
 @replaces(
     "fairseq.checkpoint_utils:PathManager",
-    correctness="a run that is killed while it copies checkpoint_last.pt cuts it",
+    correctness="a run that is killed while it copies checkpoint_last.pt truncates it",
 )
-def with_complete_copies(path_manager: Any) -> Any:
+def copy_completely(path_manager: Any) -> Any:
     def copy(source: str, target: str, overwrite: bool = False) -> str:
         with atomic_file(target, "wb") as file, open(source, "rb") as original:
             shutil.copyfileobj(original, file, 1 << 20)
@@ -64,8 +64,9 @@ def save_updates_at_epoch_ends(
 def lock_folder(folder: str) -> Iterator[None]:
     """Keep other trainings out of a folder, and remove leftovers of killed saves from it.
 
-    The system's lock (flock) on the folder itself ends with the process that holds it, however that
-    ends. filelock's would stay with data loader processes that outlive a killed run.
+    The system's lock (flock) on the folder itself ends with the process that holds it, even if the
+    process is killed. A lock of filelock would stay with data loader processes that outlive a
+    killed run.
 
     Raises:
         UserError: the folder can't be made or opened, or another training holds the lock

@@ -51,7 +51,7 @@ def check_options(cfg: Any) -> None:
     "fairseq.trainer:Trainer.is_fsdp",
     plugin=f"{FLAG}: fairseq asks for fairscale, and refuses --bf16",
 )
-def without_fairscale(is_fsdp: Any) -> bool:
+def ignore_fairscale(is_fsdp: Any) -> bool:
     return False
 
 

@@ -1,4 +1,4 @@
-"""All changes that importing the plugin makes: ``diet-fairseq patches`` prints `TABLE`."""
+"""The table of all changes, which ``diet-fairseq patches`` prints."""
 
 from ..errors import report_user_errors
 from . import (  # noqa: F401  # each declares its changes

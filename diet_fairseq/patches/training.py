@@ -23,8 +23,8 @@ logger = logging.getLogger("fairseq_cli.train")
 
 @intercepts(
     "fairseq.distributed.utils:call_main",
-    correctness="two trainings that write to one folder spoil each other's checkpoints, and a "
-    "finished run that is started again makes one more update, which it saves",
+    correctness="two trainings that write to one folder overwrite each other's checkpoints, and a "
+    "finished run that is started again makes and saves one more update",
     plugin="masked_lm_nsp's model, task and criterion need each other, and fully_sharded builds "
     "its model without fairscale",
 )
@@ -61,7 +61,7 @@ def run_program(cfg: Any, program: Callable, **kwargs: Any) -> None:
 
 @contextmanager
 def patched_globals(function: Callable, **values: Any) -> Iterator[None]:
-    """Replace globals that a function reads by its ``values``, until the context ends."""
+    """Replace globals that a function reads by ``values`` until the context ends."""
     names = function.__globals__
     originals = {name: names[name] for name in values}
     names.update(values)

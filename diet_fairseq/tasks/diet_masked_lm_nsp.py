@@ -24,9 +24,9 @@ logger = logging.getLogger(__name__)
 class MaskedLMNspTask(MaskedLMTask):
     """fairseq's ``masked_lm`` on samples ``<s> A </s> B </s>`` (`SentencePairs`).
 
-    In addition to what ``masked_lm`` gives, a batch has ``net_input["segments"]`` (B, T) int64, 0
-    for the first text and for padding, 1 for the second, and ``next_sentence`` (B,) int64, 1 if
-    the second follows the first.
+    A batch of this task also has ``net_input["segments"]`` (B, T) int64, 0 for the first text and
+    for padding, 1 for the second text, and ``next_sentence`` (B,) int64, 1 if the second text
+    follows the first.
 
     Masking is fairseq's own. As in its RoBERTa, ``<s>`` and ``</s>`` are masked and predicted like
     any other token (each is a word for ``--mask-whole-words``), but never inserted as random

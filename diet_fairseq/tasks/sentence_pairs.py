@@ -51,7 +51,7 @@ class SentencePairs(FairseqDataset):
         lengths = np.asarray(lines.sizes, dtype=np.int64) - 1  # without </s>
         # Line n has the tokens starts[n] to starts[n + 1] of the text without </s>.
         self.starts = np.concatenate([[0], lengths.cumsum()])
-        documents = runs(lengths > 0)
+        documents = find_runs(lengths > 0)
         if len(documents) < 2:
             raise UserError(
                 "--task masked_lm_nsp needs documents separated by blank lines, two or more, but "
@@ -103,7 +103,7 @@ class Segments(BaseWrapperDataset):
         return self.dataset.segments(index)
 
 
-def runs(flags: np.ndarray) -> np.ndarray:
+def find_runs(flags: np.ndarray) -> np.ndarray:
     """(N, 2): begin and end of each run of true values."""
     edges = np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8))
     return np.stack([np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)], axis=1)
@@ -112,25 +112,25 @@ def runs(flags: np.ndarray) -> np.ndarray:
 def pair_up(
     starts: np.ndarray, documents: np.ndarray, longest: int, draw: Random, short: float
 ) -> Iterator[tuple[Span, Span, bool]]:
-    """A, B, and whether B follows A: BERT's ``create_instances_from_document`` for every document.
+    """Yield A, B, and whether B follows A, as BERT's ``create_instances_from_document`` does.
 
     A document is read in chunks of as many lines as fill a sample; with probability ``short`` all
     its chunks have a shorter length, drawn once. A chunk is split into A and B at a random line, or
     its B is replaced by lines of another document and goes to the next chunk. One thing differs
-    from BERT: a chunk has at least two lines if there are two. BERT's has one if that fills a
-    sample, so that in a text of long lines (paragraphs) B would hardly ever follow A. As in BERT,
-    the last line of a document may be left over and is then paired with another document, so that
-    B follows A in a little less than half of the pairs.
+    from BERT: a chunk has at least two lines if the document has two more. A chunk of BERT has one
+    line if this line fills a sample, so that in a text of long lines (paragraphs) B would hardly
+    ever follow A. As in BERT, the last line of a document may be left over and is then paired with
+    another document, so that B follows A in a little less than half of the pairs.
     """
 
-    def fill(begin: int, end: int, length: int, at_least: int = 1) -> int:
+    def find_end(begin: int, end: int, length: int, at_least: int = 1) -> int:
         """The first line, at most ``end``, at which the lines from ``begin`` reach ``length``."""
         return min(max(bisect_left(starts, starts[begin] + length), begin + at_least), end)
 
     for number, (begin, end) in enumerate(documents.tolist()):
         target = draw.randint(SHORTEST, longest) if draw.random() < short else longest
         while begin < end:
-            stop = fill(begin, end, target, at_least=2)
+            stop = find_end(begin, end, target, at_least=2)
             follow = stop - begin > 1 and draw.random() < 0.5
             middle = draw.randrange(begin + 1, stop) if stop - begin > 1 else stop
             b = (middle, stop)
@@ -138,25 +138,23 @@ def pair_up(
                 index = draw.randrange(len(documents) - 1)
                 first, last = documents[index + (index >= number)].tolist()
                 first = draw.randrange(first, last)
-                b = (first, fill(first, last, target - int(starts[middle] - starts[begin])))
+                b = (first, find_end(first, last, target - int(starts[middle] - starts[begin])))
             spans = [(int(starts[i]), int(starts[j])) for i, j in ((begin, middle), b)]
-            yield *shorten(spans[0], spans[1], longest, draw), follow
+            yield *shorten_pair(spans[0], spans[1], longest, draw), follow
             begin = stop if follow else middle
 
 
-def shorten(a: Span, b: Span, longest: int, draw: Random) -> tuple[Span, Span]:
-    """A and B cut to ``longest`` tokens together: first the longer one, then both in turn.
-
-    Every token is removed from the front or the back at random.
-    """
+def shorten_pair(a: Span, b: Span, longest: int, draw: Random) -> tuple[Span, Span]:
+    """A and B, cut to ``longest`` tokens together: first the longer text, then both in turn."""
     lengths = a[1] - a[0], b[1] - b[0]
     if sum(lengths) > longest:
         keep = min(lengths[0], max(longest - lengths[1], (longest + 1) // 2))
-        a, b = cut(a, keep, draw), cut(b, longest - keep, draw)
+        a, b = cut_span(a, keep, draw), cut_span(b, longest - keep, draw)
     return a, b
 
 
-def cut(span: Span, keep: int, draw: Random) -> Span:
+def cut_span(span: Span, keep: int, draw: Random) -> Span:
+    """The span cut to ``keep`` tokens, each removed from its front or back at random."""
     surplus = span[1] - span[0] - keep
     begin = span[0] + (draw.getrandbits(surplus).bit_count() if surplus else 0)
     return begin, begin + keep

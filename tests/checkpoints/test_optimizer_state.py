@@ -32,8 +32,8 @@ def refused(make, state):
     text = str(error.value)
     assert "\n" not in text
     cure = (
-        "); give an undamaged one, with the options it was trained with, or start a new one with "
-        "--reset-optimizer"
+        "); give an undamaged checkpoint and the options of its run, or start with a "
+        "new optimizer state (--reset-optimizer)"
     )
     assert text.endswith(cure)
     start = " can't resume from the checkpoint, whose optimizer state does not fit ("

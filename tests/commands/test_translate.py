@@ -182,6 +182,14 @@ def test_ctrl_c_reports_the_number_of_written_lines(model, text, monkeypatch, ca
             ("--length-penalty", "nan"),
             "error: argument --length-penalty: must be a finite number, but is nan",
         ),
+        (
+            ("--length-penalty", "inf"),
+            "error: argument --length-penalty: must be a finite number, but is inf",
+        ),
+        (
+            ("--length-penalty=-inf",),
+            "error: argument --length-penalty: must be a finite number, but is -inf",
+        ),
     ],
 )
 def test_a_wrong_number_is_named(model, text, words, capsys):

@@ -175,7 +175,7 @@ def test_a_language_s_tag_of_mbart_stands_before_the_mask():
     source = build(dictionary(*OLD, "<mask>"))
     model = build(dictionary(*OLD, "[nl]", "<mask>"), new_rows_from="__en__")
     with warm_start.checkpoint_loading(model):
-        warm_start.read_description({"cfg": {"model": {}}}, ends_in_mask=True)
+        warm_start.record_description({"cfg": {"model": {}}}, ends_in_mask=True)
         model.load_state_dict(source.state_dict())
     old, new = source.encoder.embed_tokens.weight, model.encoder.embed_tokens.weight
     assert torch.equal(new, torch.cat([old[:8], old[7:8], old[8:]]))

@@ -176,8 +176,8 @@ def test_the_state_of_another_optimizer_is_refused(make):
     }[make]
     assert str(error.value) == (
         f"--optimizer {name} can't resume from the checkpoint, whose optimizer state does not fit "
-        f"(another optimizer wrote it: it has no {lacking}); give an undamaged one, with the "
-        "options it was trained with, or start a new one with --reset-optimizer"
+        f"(another optimizer wrote it: it has no {lacking}); give an undamaged checkpoint "
+        "and the options of its run, or start with a new optimizer state (--reset-optimizer)"
     )
 
 

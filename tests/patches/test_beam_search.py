@@ -180,7 +180,7 @@ def test_the_largest_sums_are_found_in_order(rows, columns):
     x[3, -1, -1], x[4, 0, -columns // 2] = 9, torch.nan
     sums = (x + past.unsqueeze(2)).flatten(1)
     for number in (1, 4, 5):
-        values, places = beam_search.largest(x, past, number)
+        values, places = beam_search.find_largest(x, past, number)
         expected = sums.topk(number).values
         torch.testing.assert_close(values, expected, equal_nan=True, rtol=0, atol=0)
         gathered = sums.gather(1, places)

@@ -111,10 +111,10 @@ REFUSED = {
     "none --position-input learned": no_option("none", "--position-input learned", "input"),
     "shaw --position-values --attention-backend sdpa": "--attention-backend sdpa can't compute the "
     "position scheme shaw, which has value_rows: use auto, reference",
-    "t5 --segment-scheme per-head": "--segment-scheme per-head: a translation model has no "
-    "segments: leave it out",
-    "t5 --segment-scheme input": "--segment-scheme input: a translation model has no segments: "
-    "leave it out",
+    "t5 --segment-scheme per-head": "--segment-scheme per-head needs segments, which a translation "
+    "model lacks: leave it out",
+    "t5 --segment-scheme input": "--segment-scheme input needs segments, which a translation "
+    "model lacks: leave it out",
     "t5 --no-token-positional-embeddings": at_the_input(
         "--no-token-positional-embeddings", "transformer_t5_tiny"
     ),
@@ -129,8 +129,8 @@ REFUSED = {
     "t5 --decoder-xformers-att-config {}": round_about("--decoder-xformers-att-config {}"),
     "diet_abs --projection-length 4": no_projection("diet_abs", "--projection-length 4"),
     "t5 --projection-sharing layer": no_projection("t5", "--projection-sharing layer"),
-    "roberta_t5_tiny --segment-scheme input": "--segment-scheme input: a RoBERTa has no segments: "
-    "leave it out, or use --arch bert_...",
+    "roberta_t5_tiny --segment-scheme input": "--segment-scheme input needs segments, which a "
+    "RoBERTa lacks: leave it out, or use --arch bert_...",
     "bert_t5_tiny --segment-scheme none --num-segments 3": "--num-segments 3 has no effect without "
     "--segment-scheme: leave it out, or add --segment-scheme",
     "bert_t5_tiny --num-segments 0": "--num-segments must be at least 1, but is 0",

@@ -12,7 +12,7 @@ from fairseq.data import ListDataset
 
 import diet_fairseq  # noqa: F401  # registers
 from diet_fairseq.errors import UserError
-from diet_fairseq.tasks.sentence_pairs import SentencePairs, cut, runs
+from diet_fairseq.tasks.sentence_pairs import SentencePairs, cut_span, find_runs
 
 BOS, PAD, EOS = 0, 1, 2
 
@@ -117,7 +117,7 @@ def test_the_seed_decides_the_pairs():
 
 def test_a_long_text_is_cut_at_both_ends():
     draw = random.Random(1)
-    begins = [cut((10, 20), 4, draw)[0] - 10 for _ in range(4000)]
+    begins = [cut_span((10, 20), 4, draw)[0] - 10 for _ in range(4000)]
     assert set(begins) == set(range(7))
     assert np.mean(begins) == pytest.approx(3, abs=0.1)  # 6 coins
 
@@ -133,7 +133,7 @@ def test_the_longer_text_is_cut_first():
 
 def test_empty_lines_separate_documents():
     lengths = np.array([0, 3, 1, 0, 0, 2, 0, 4])
-    assert runs(lengths > 0).tolist() == [[1, 3], [5, 6], [7, 8]]
+    assert find_runs(lengths > 0).tolist() == [[1, 3], [5, 6], [7, 8]]
 
 
 def test_samples_without_room_for_two_texts_are_refused():
