@@ -133,9 +133,8 @@ class DietRobertaModel(WarmStart, RobertaModel):
 
     @classmethod
     def build_model(cls, args: Namespace, task: Any) -> "DietRobertaModel":
-        if isinstance(
-            task, DenoisingTask | TranslationTask
-        ):  # would train if both sides have one length
+        # such a task would train where both sides have one length
+        if isinstance(task, DenoisingTask | TranslationTask):
             raise UserError(
                 "this task needs a decoder, which an encoder lacks: use --arch transformer_..."
             )

@@ -121,10 +121,8 @@ class Translation(Family):
             check_regular(model, MAX_VOCABULARY_BYTES)
         if len({model.read_bytes() for model in models}) == 1:
             models = models[:1]
-        kind, prefixes = (
-            "sentencepiece",
-            {"subword_model": "", "target_subword_model": TARGET_PREFIX},
-        )
+        kind = "sentencepiece"
+        prefixes = {"subword_model": "", "target_subword_model": TARGET_PREFIX}
         copies = {
             field: copy_subwords(kind, model, out, prefix)
             for model, (field, prefix) in zip(models, prefixes.items(), strict=False)
