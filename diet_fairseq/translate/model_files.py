@@ -169,7 +169,7 @@ def _describe_checkpoint(
             "fairseq-preprocess with its dictionaries, and --subwords, if there are any"
         )
     from ..checkpoints.configuration import task_options
-    from .loading import infer_languages, read_checkpoint  # which import fairseq
+    from .loading import infer_languages, read_checkpoint  # these import fairseq
 
     state = read_checkpoint(checkpoint)
     marked = read_task(task_options(state))
