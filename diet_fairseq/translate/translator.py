@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 Lines = TypeVar("Lines", str, list[str])
 #: largest number of source subwords in a batch, including padding
 MAX_TOKENS = 4000
-#: largest limit of source subwords, also of models without a limit: fairseq's default for
+#: limit of source subwords of models without a limit: fairseq's default for
 #: --max-source-positions, minus 1 for </s>
 MAX_SOURCE_LENGTH = 1023
 
@@ -138,10 +138,10 @@ class Translator:
         self._tokenizers = dict(zip(description.languages, description.tokenizers, strict=True))
         self._warned: set[tuple[str, str]] = set()  # directions
         self._engine = load_engine(descriptions, device, threads, any_ctranslate2)
-        limits = (
-            self._engine.max_source_length, description.max_source_length, MAX_SOURCE_LENGTH
-        )  # fmt: skip
-        self.max_source_length: int = min(limit for limit in limits if limit is not None)
+        limits = self._engine.max_source_length, description.max_source_length
+        self.max_source_length: int = min(
+            (limit for limit in limits if limit is not None), default=MAX_SOURCE_LENGTH
+        )
 
     @property
     def longest(self) -> int:

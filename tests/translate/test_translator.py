@@ -96,6 +96,12 @@ def test_the_shorter_limit_counts(backwards, tmp_path):
     assert Translator(folder).max_source_length == 2
 
 
+@pytest.mark.parametrize(("limit", "used"), [(4095, 4095), (None, 1023)])
+def test_a_model_of_long_inputs_keeps_its_limit(limit, used, backwards, tmp_path):
+    backwards.max_source_length = limit
+    assert Translator(words_only(tmp_path)).max_source_length == used
+
+
 def test_candidates_are_nbest_translations_with_scores(translator):
     candidates = translator.candidates(["a b c", ""], nbest=2, beam=2)
     assert candidates == [
