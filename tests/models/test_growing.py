@@ -89,9 +89,9 @@ def test_new_tokens_start_with_mean_and_spread_of_the_others():
          "the 5 of this model's dictionary: use the checkpoint's dictionary, with new tokens at its"
          " end"),
         ([*OLD, "d"], "e", "--new-rows-from must be a token that --finetune-from-model has, but is "
-         "e: give another one, or leave it out"),
+         "e: give another token, or leave it out"),
         ([*OLD, "d"], "d", "--new-rows-from must be a token that --finetune-from-model has, but is "
-         "d: give another one, or leave it out"),
+         "d: give another token, or leave it out"),
     ],
 )  # fmt: skip
 def test_what_can_t_grow_is_refused(words, token, text):

@@ -76,7 +76,7 @@ def test_missing_sinusoidal_positions_are_a_difference():
 WARNINGS = {
     "--restore-file": "{} was trained with other position options (max distance 128 instead of "
     "64): its parameters fit this model, but the model computes another function; give the options "
-    "that it was trained with",
+    "of the checkpoint",
     "--finetune-from-model": "the checkpoint's position parameters are not loaded, because they "
     "were trained with other options (max distance 128 instead of 64): to load them, give these "
     "options",
