@@ -147,6 +147,7 @@ PLACES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("place", "kind"), zip(PLACES, cycle(["pipe", "link to a device"]), strict=False)

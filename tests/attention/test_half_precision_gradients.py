@@ -103,6 +103,7 @@ def check_segments_at_the_input(case: Case) -> None:
     assert relative_errors["sentence_encoder.embed_segments.weight"] < ROUNDING
 
 
+@pytest.mark.few(3)
 @tiny.each(
     [
         *tiny.first_of_each_scheme(tiny.IN_ATTENTION),

@@ -52,6 +52,7 @@ LOOKUPS = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("way", LOOKUPS)
 def test_nothing_is_looked_up_for_an_old_checkpoint(way, edited, data, monkeypatch):
     monkeypatch.setenv("SECRET", "7")

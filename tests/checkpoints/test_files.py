@@ -249,6 +249,7 @@ def test_only_regular_files_are_read(no_file):
 TRAINING = ("--restore-file", "--finetune-from-model", "--save-dir")
 
 
+@pytest.mark.slow
 @pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("way", "no_file"),

@@ -166,6 +166,7 @@ def test_bad_input_is_refused_in_one_line_and_leaves_nothing(place, tmp_path, ca
         assert names_in(tmp_path) == {"hostile.pt"}
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("words", "value"),
@@ -212,6 +213,7 @@ def test_a_file_that_comes_while_a_folder_is_written_is_not_removed(tmp_path):
     assert names_in(out) == {"late"}
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("target", ["hf", "ctranslate2"])
 def test_a_full_disk_is_told_in_one_line_and_leaves_nothing(place, tmp_path, target, capsys):

@@ -206,6 +206,7 @@ def test_the_page_needs_nothing_beside_it(page):
     assert re.findall("<h2>(.*?)</h2>", html) == sections  # no positions at the input
 
 
+@pytest.mark.slow
 def test_tables_of_numbers_stand_beside_the_page(page):
     with open(page / "heads.csv") as file:
         rows = list(csv.DictReader(file))

@@ -38,6 +38,7 @@ def every_language(shared_data, tmp_path) -> Path:
     return tmp_path / "train.json"
 
 
+@pytest.mark.slow
 def test_english_questions_are_those_that_xtreme_selects(script, shared_data, every_language):
     read = script("squad_files").read_squad
     folder = shared_data / "xtreme" / "tydiqa_goldp"

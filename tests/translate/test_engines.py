@@ -201,6 +201,7 @@ def endless(tmp_path_factory):
     return export(tmp_path_factory.mktemp("endless"), towards_end=-50)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("place", [0, 1], ids=["fairseq", "ctranslate2"])
 @pytest.mark.parametrize("ends", [True, False], ids=["ends", "endless"])
 def test_a_translation_does_not_depend_on_its_batch(place, ends, request):
