@@ -4,6 +4,7 @@ import copy
 from collections.abc import Iterator
 from itertools import islice
 
+import pytest
 import torch
 from torch import Tensor, nn
 

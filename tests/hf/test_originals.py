@@ -65,7 +65,7 @@ def marian_folder(tmp_path_factory) -> Path:
     return originals.marian(tmp_path_factory.mktemp("marian") / "folder")
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", TRANSLATIONS)
 def test_a_translation_model_has_its_outputs(name, tmp_path):
     build, changes = TRANSLATIONS[name]
@@ -114,7 +114,7 @@ def compare_translation(folder: Path, out: Path) -> None:
             torch.testing.assert_close(actual, expected, rtol=1e-5, atol=2e-5)
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", ENCODERS)
 def test_an_encoder_has_its_outputs(name, tmp_path, capsys):
     build, changes = ENCODERS[name]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from diet_fairseq.errors import UserError, exit_with_one_line, one_line, report_user_errors
-from tests.support.commands import TINY, run, set_environment, slow
+from tests.support.commands import TINY, run, set_environment
 
 ARCH = ["--arch", "transformer_diet_rel_tiny"]
 SMALL = [*TINY[2:], "--max-update", "1", "--no-save"]
@@ -62,7 +62,8 @@ def test_an_error_of_fairseq_s_keeps_its_traceback(data: Path, tmp_path: Path) -
     assert "Traceback" in done.err
 
 
-@pytest.mark.parametrize("debug", ["1", *slow(["0"])])
+@pytest.mark.slow
+@pytest.mark.parametrize("debug", ["0", "1"])
 def test_a_traceback_of_ours_is_shown_for_debugging(data: Path, tmp_path: Path, debug: str) -> None:
     done = run(
         "train", data, *SMALL, *ARCH, "--position-clip", "0", "--save-dir", tmp_path,
