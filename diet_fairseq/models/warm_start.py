@@ -257,7 +257,8 @@ def _parts(name: str) -> set[str]:
 def record_description(state: dict[str, Any], ends_in_mask: bool = False) -> Description | None:
     """Record the description of a checkpoint's positions for the model that loads it.
 
-    :param ends_in_mask: see `CheckpointLoad`
+    Args:
+        ends_in_mask: see `CheckpointLoad`
     """
     load = _current_load.get()
     if load is None or not isinstance(load.model, WarmStart):
@@ -270,7 +271,8 @@ def record_description(state: dict[str, Any], ends_in_mask: bool = False) -> Des
 def compare_descriptions(path: str, state: dict[str, Any], ends_in_mask: bool = False) -> None:
     """Log how the positions of a checkpoint differ from the positions of the resumed model.
 
-    :param ends_in_mask: see `CheckpointLoad`
+    Args:
+        ends_in_mask: see `CheckpointLoad`
     """
     description, load = record_description(state, ends_in_mask), _current_load.get()
     if description is None or load is None or load.is_warm_start:

@@ -122,8 +122,11 @@ class Directions:
     ) -> None:
         """Refuse languages between which the model does not translate.
 
-        :param names: names of the two languages, for the error
-        :raises UserError: the model does not translate from ``source`` to ``target``
+        Args:
+            names: names of the two languages, for the error
+
+        Raises:
+            UserError: the model does not translate from ``source`` to ``target``
         """
         targets = self.targets
         if source not in targets:
@@ -147,8 +150,11 @@ class Directions:
     ) -> None:
         """Refuse vocabularies without the marks of every direction.
 
-        :param names: names of the vocabularies, for the error
-        :raises UserError: a mark is missing
+        Args:
+            names: names of the vocabularies, for the error
+
+        Raises:
+            UserError: a mark is missing
         """
         # if all pairs are allowed, one pair with each source and each target suffices
         targets = self.targets

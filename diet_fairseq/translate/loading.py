@@ -87,7 +87,8 @@ class LoadedModel:
     def write_model_json(self, engine: str, folder: Path) -> None:
         """Write ``model.json`` and the subword model into an exported translation model's folder.
 
-        :param engine: the library that the folder is for, a value of `ModelDescription.engine`
+        Args:
+            engine: the library that the folder is for, a value of `ModelDescription.engine`
         """
         description = self.description
         copies: dict[str, Any] = {}

@@ -165,12 +165,15 @@ class Translator:
         translation of a blank line is blank. A line that is too long is split at the ends of its
         sentences; with ``strict`` it raises `TooLong`.
 
-        :param source_lang: source language (default: the attribute `source_lang`)
-        :param target_lang: target language (default: the attribute `target_lang`)
-        :param beam: beam size
-        :param lenpen: exponent of the length penalty
-        :param no_unk: forbid <unk>, which stands for characters that the vocabulary lacks
-        :raises UserError: the model does not translate between these languages
+        Args:
+            source_lang: source language (default: the attribute `source_lang`)
+            target_lang: target language (default: the attribute `target_lang`)
+            beam: beam size
+            lenpen: exponent of the length penalty
+            no_unk: forbid <unk>, which stands for characters that the vocabulary lacks
+
+        Raises:
+            UserError: the model does not translate between these languages
         """
         lines = [text] if isinstance(text, str) else text
         candidates = self.candidates(
@@ -198,10 +201,13 @@ class Translator:
         If the search finds fewer translations, the others are empty and have a score of -inf. All
         translations of a blank line are blank. The other parameters are as in `translate`.
 
-        :param done: a function that is called after each batch, with the number of lines that the
-            batch completed
-        :raises UserError: ``nbest`` exceeds ``beam``, or one of them is less than 1; or the model
-            does not translate between these languages
+        Args:
+            done: a function that is called after each batch, with the number of lines that the
+                batch completed
+
+        Raises:
+            UserError: ``nbest`` exceeds ``beam``, or one of them is less than 1; or the model does
+                not translate between these languages
         """
         source, target = source_lang or self.source_lang, target_lang or self.target_lang
         self._directions.check(source, target)
