@@ -28,15 +28,16 @@ def dropout(x: Tensor, p: float) -> Tensor:
     parts = round(p * PARTS)
     if x.device.type != "cpu" or not 0 < parts < PARTS:
         return F.dropout(x, p)
-    return x * draw_retained(x, parts).to(x.dtype).mul_(PARTS / (PARTS - parts))
+    return x * draw_factors(x, parts)
 
 
-def draw_retained(x: Tensor, parts: int) -> Tensor:
-    """1 for the elements of x that are retained, 0 for parts / PARTS of them, int16."""
+def draw_factors(x: Tensor, parts: int) -> Tensor:
+    """The factors of x, in its shape and dtype: 0 for parts / PARTS of the elements."""
     draws = -(-x.numel() // PER_DRAW)
     numbers = torch.empty(draws, dtype=torch.int64).random_(-(2**63), None)
     numbers = numbers.view(torch.int16)[: x.numel()].view(x.shape)  # -2^15 ... 2^15 - 1
-    return numbers.ge_(parts - PARTS // 2)
+    factors = numbers.ge_(parts - PARTS // 2).to(x.dtype)  # 1 or 0
+    return factors.mul_(PARTS / (PARTS - parts))
 
 
 def softmax_dropout(score: Tensor, p: float) -> tuple[Tensor, Tensor]:
@@ -64,8 +65,7 @@ class _SoftmaxDropout(torch.autograd.Function):
         dropped = torch.empty_like(weights)
         flat = zip(weights.view(-1).split(PART), dropped.view(-1).split(PART), strict=True)
         for weights_part, dropped_part in flat:
-            torch.mul(weights_part, draw_retained(weights_part, parts), out=dropped_part)
-            dropped_part.mul_(PARTS / (PARTS - parts))
+            torch.mul(weights_part, draw_factors(weights_part, parts), out=dropped_part)
         ctx.save_for_backward(dropped, weights)
         ctx.set_materialize_grads(False)
         return dropped, weights
