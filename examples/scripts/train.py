@@ -132,7 +132,8 @@ def peak_gigabytes(process: int) -> float:
 
 def say(text: str) -> None:
     """Print a line; on a terminal it replaces the bars below, which are soon drawn again."""
-    print("\r\x1b[J" * sys.stderr.isatty() + text, file=sys.stderr, flush=True)
+    with tqdm.get_lock():  # a training that draws its bar has moved the cursor
+        print("\r\x1b[J" * sys.stderr.isatty() + text, file=sys.stderr, flush=True)
 
 
 def reserve_bar(terminal: str, lines: int) -> tuple[int, FileLock] | None:
@@ -288,6 +289,7 @@ def main() -> None:
     }
     write_plan(args.folder, plan)
     name = args.folder.name
+    progress = Progress(name, args.folder / "train.log", args.updates)
     say(
         f"{name}: {plan['device']}, {plan['precision']}, {plan['batch']}, {args.updates:,} updates"
         + (f" from the last checkpoint of {start}" if start else "")
@@ -295,7 +297,6 @@ def main() -> None:
     is_resumed = (args.folder / "checkpoint_last.pt").exists()
     first = "resumes from its last checkpoint" if is_resumed else f"update 0 of {args.updates:,}"
     say(f"{name}: {first}, log: {args.log}")
-    progress = Progress(name, args.folder / "train.log", args.updates)
     begin, seconds = time.monotonic(), plan["seconds"]
     with open(args.log, "ab") as log:
         process = subprocess.Popen(
