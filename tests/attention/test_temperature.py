@@ -188,6 +188,7 @@ def test_checkpoints_of_earlier_versions_take_a_temperature(folder, tmp_path):
     assert model.decoder.stack_config.positions.temperature == 0.25
 
 
+@pytest.mark.slow
 def test_commands_take_a_temperature_for_checkpoints_alone(folder, tmp_path):
     pytest.importorskip("ctranslate2")
     exported, plain = tmp_path / "exported", tmp_path / "plain"

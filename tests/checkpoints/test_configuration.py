@@ -52,6 +52,7 @@ LOOKUPS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("way", LOOKUPS)
 def test_nothing_is_looked_up_for_an_old_checkpoint(way, edited, data, monkeypatch):
@@ -88,6 +89,7 @@ def test_addresses_are_refused(place, url, edited, data):
     )
 
 
+@pytest.mark.slow
 def test_addresses_that_nothing_reads_are_left_alone(edited, data):
     """Nothing reads a run's rendezvous, or the default address in RoBERTa's checkpoints."""
     meeting = {"distributed_init_method": "tcp://localhost:1234"}

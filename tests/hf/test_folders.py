@@ -66,6 +66,7 @@ def test_generation_ends_where_the_decoder_has_no_more_positions(translation_fol
     assert settings["max_new_tokens"] == 201
 
 
+@pytest.mark.slow
 def test_a_translation_model_that_came_back_translates(translation, translation_back):
     description = read_model_json(translation_back)
     assert description.engine == "fairseq"
@@ -75,6 +76,7 @@ def test_a_translation_model_that_came_back_translates(translation, translation_
     assert after.translate(text) == before.translate(text)
 
 
+@pytest.mark.slow
 def test_every_auto_class_loads_its_folder(
     translation_folder, encoder_folder, classifier_folder, answerer_folder
 ):
@@ -262,6 +264,7 @@ def test_code_in_a_folder_of_version_0_2_is_not_run(translation_folder, tmp_path
     AutoTokenizer.from_pretrained(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("multiple", [None, 8])
 def test_a_vocabulary_that_has_grown_in_transformers_comes_back(multiple, encoder_folder, tmp_path):
     model = AutoModelForMaskedLM.from_pretrained(encoder_folder).eval()

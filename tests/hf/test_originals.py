@@ -170,6 +170,7 @@ def compare_encoder(folder: Path, out: Path) -> None:
         )
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_a_discriminator_of_electra_starts_one_with_other_positions(tmp_path, capsys):
     folder = originals.electra(tmp_path / "folder", head="ForPreTraining")
@@ -404,6 +405,7 @@ def generate(folder: Path, out: Path, lines: list[str]) -> list[str]:
     return translations
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("build", [originals.marian, originals.bert])
 def test_the_licence_of_the_original_is_kept(build, tmp_path):

@@ -216,6 +216,7 @@ def test_tables_of_numbers_stand_beside_the_page(page):
         assert (page / f"{name}.csv").read_text().count("\n") > 2
 
 
+@pytest.mark.slow
 def test_the_page_has_a_section_for_all_items(tmp_path):
     model, scores = scores_of(tiny.stock("roberta"))
     analysis = Analysis(model, "random words", scores)

@@ -58,6 +58,7 @@ def test_recordings_of_a_decoder_are_refused():
         torch.jit.trace(Logits(decoder), (tiny.padded(tiny.TARGETS, False),))
 
 
+@pytest.mark.slow
 def test_an_encoder_refuses_to_translate(data):
     small = [flag for flag in TINY if not flag.startswith("--decoder")]
     end = ("--no-save", "--max-update", "1")

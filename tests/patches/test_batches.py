@@ -199,6 +199,7 @@ def end_early():
     print("BackgroundConsumer" in [type(thread).__name__ for thread in threading.enumerate()])
 
 
+@pytest.mark.slow
 def test_the_thread_that_reads_on_ends_before_the_program():
     """PyTorch's code in it would abort while the interpreter ends."""
     done = commands.run(f"{__name__}:end_early")

@@ -15,6 +15,7 @@ from tests.support.commands import TINY, run
 IN_USE = "--save-dir {} is in use by another training: wait until it ends, or give another folder"
 
 
+@pytest.mark.slow
 def test_a_second_training_is_refused_and_touches_nothing(data, tmp_path):
     half = tmp_path / "checkpoint_last.pt.tmp"  # the first training writes it now
     command = ("train", data, *TINY, "--max-update", 1, "--save-dir", tmp_path)

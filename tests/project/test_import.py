@@ -108,6 +108,7 @@ for folder in ("diet_fairseq", {str(tmp_path / "diet_fairseq")!r}, "diet_fairseq
     succeed(program + ACTIVE, cwd=cwd, env=os.environ | {"PYTHONPATH": path})
 
 
+@pytest.mark.slow
 def test_every_help_takes_at_most_half_a_second_of_cpu_time():
     for words in WORDS:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -25,6 +25,7 @@ def translator(m2m100):
     return Translator(m2m100.checkpoint, **m2m100.options(("en", "de")))
 
 
+@pytest.mark.slow
 def test_a_multilingual_checkpoint_has_fairseq_s_languages(translator):
     assert translator.targets == {"de": ["en", "fr"], "en": ["de", "fr"], "fr": ["de", "en"]}
 
@@ -93,6 +94,7 @@ def test_a_dictionary_of_another_model_is_named(m2m100, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_a_model_json_without_directions_is_refused(m2m100, tmp_path):
     for path in (m2m100.checkpoint, m2m100.folder / "dict.txt"):
         shutil.copyfile(path, tmp_path / path.name)

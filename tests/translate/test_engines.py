@@ -226,6 +226,7 @@ def test_a_translation_does_not_depend_on_its_batch(place, ends, request):
             ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("penalty", ["fairseq", "tensor2tensor"])
 def test_both_engines_end_a_translation_at_its_limit(endless, penalty, monkeypatch):
     monkeypatch.setattr(engine, "MAX_EXTRA_SUBWORDS", 3)
@@ -239,6 +240,7 @@ def test_both_engines_end_a_translation_at_its_limit(endless, penalty, monkeypat
             assert our.steps == their.steps == len(their.tokens) + 1
 
 
+@pytest.mark.slow
 def test_scores_differ_by_the_probability_of_an_empty_translation(tmp_path):
     """Neither search ends at once. fairseq's scores keep the end's share, CTranslate2's don't."""
     ours, theirs = (

@@ -65,6 +65,7 @@ def read(kind, folder, text):
         main(["translate", str(folder), str(text)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", FOLDERS)
 def test_the_good_folder_is_read(folders, tmp_path, kind):
     shutil.copytree(folders / kind, tmp_path / "tried" / kind)

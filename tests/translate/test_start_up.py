@@ -61,6 +61,7 @@ def test_translate_needs_neither_torch_nor_fairseq(folder, translations, tmp_pat
         assert finish(process) == translations
 
 
+@pytest.mark.slow
 def test_serve_needs_neither_torch_nor_fairseq(folder, translations):
     pytest.importorskip("starlette", reason="needs diet_fairseq[serve]")
     with start("serve", folder, "--port", 0) as process:

@@ -159,6 +159,7 @@ def test_sentences_end_at_marks_before_a_space(line, expected):
     assert "".join(sentences) == line
 
 
+@pytest.mark.slow
 def test_a_line_as_long_as_the_model_takes_is_translated_whole(tmp_path):
     limits = ("--max-source-positions=12", "--max-target-positions=12")
     translator = Translator(untrained(tmp_path, "--arch=transformer_learned", *limits))
