@@ -65,6 +65,7 @@ def test_nothing_is_looked_up_for_an_old_checkpoint(way, edited, data, monkeypat
     assert "which is an interpolation that reads other values" in text
 
 
+@pytest.mark.slow
 @pytest.mark.few(2)
 @pytest.mark.parametrize("section", ["bpe", "tokenizer", "scoring"])
 @pytest.mark.parametrize("of_old", [False, True])

@@ -175,6 +175,7 @@ def test_memory_that_an_old_file_does_not_fill_is_zero():
         assert not read[0].any()
 
 
+@pytest.mark.slow
 def test_a_file_of_many_storages_is_read_in_time_linear_in_their_number(monkeypatch):
     tensors = [torch.ones(1) for _ in range(3000)]
     packed = io.BytesIO()

@@ -64,6 +64,7 @@ def test_a_mutated_checkpoint_works_or_ends_the_command(mutation, stock, data, t
     assert refused  # the mutations are no harmless ones
 
 
+@pytest.mark.slow
 def test_the_watch_sees_what_a_checkpoint_must_not_do(tmp_path):
     """The control: every forbidden outcome is noticed."""
     import os

@@ -111,6 +111,7 @@ def touch(marker):
     return f"__import__('os').system('touch {marker}')"
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
 @pytest.mark.parametrize("protected", [True, False])

@@ -105,6 +105,7 @@ def test_ctranslate2_gets_a_folder_that_translates_text(place, tmp_path, capsys)
     assert names_in(out.parent) == {"out"}
 
 
+@pytest.mark.slow
 def test_model_json_beside_the_checkpoint_is_exported_too(place, tmp_path):
     run_folder = tmp_path / "run"
     run_folder.mkdir()

@@ -99,6 +99,7 @@ def test_every_auto_class_loads_its_folder(
         assert not loading_info["unexpected_keys"]
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_a_loaded_model_gives_fairseq_s_logits(
     encoder, encoder_folder, classifier, classifier_folder, answerer, answerer_folder

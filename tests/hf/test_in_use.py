@@ -192,6 +192,7 @@ def test_the_last_hidden_state_is_normalized_and_some_can_be_selected():
     assert model(sources(), return_dict=False)[0] is not None
 
 
+@pytest.mark.few(1)
 @torch.no_grad()
 @tiny.each([tiny.Case("sinusoidal"), tiny.Case("diet_rel"), tiny.Case("rope"), ENCODERS[1]])
 def test_a_model_loads_in_any_dtype_with_tables_that_are_not_in_the_file(case, tmp_path):

@@ -326,6 +326,7 @@ def test_nllb_s_old_tokenizer_puts_the_tag_at_the_end(tmp_path):
         Translator(tmp_path / "out", source_lang="fr")
 
 
+@pytest.mark.slow
 def test_opus_mt_s_tags_are_target_languages(tmp_path):
     take_back(originals.marian(tmp_path / "folder", languages=("deu", "nld")), tmp_path / "out")
     description = read_model_json(tmp_path / "out")

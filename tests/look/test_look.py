@@ -286,6 +286,7 @@ def test_a_folder_of_other_files_is_not_replaced(encoder, tmp_path):
     assert (tmp_path / "mine").read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_a_model_without_positions_has_ranks_alone(tmp_path):
     checkpoint = hugging.checkpoint(tmp_path, "roberta_none", "masked_lm", tokens_per_sample=16)
     main(["look", str(checkpoint), "--out", str(tmp_path / "out"), "--length", "8"])

@@ -9,6 +9,7 @@ from diet_fairseq.patches import command_line
 from tests.support.commands import run
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize(("arch", "is_whole"), [("transformer_t5", True), ("transformer", False)])
 def test_help_has_the_model_s_options_for_our_architectures_alone(arch, is_whole):

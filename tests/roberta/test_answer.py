@@ -34,6 +34,7 @@ def file(tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_targets_are_the_tokens_of_the_answer(script, pretrained, file):
     answer = script("answer")
     tokenizer = DietEncoderTokenizer.from_pretrained(pretrained)

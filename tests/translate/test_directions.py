@@ -30,6 +30,7 @@ def test_a_multilingual_checkpoint_has_fairseq_s_languages(translator):
     assert translator.targets == {"de": ["en", "fr"], "en": ["de", "fr"], "fr": ["de", "en"]}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("pair", "text"),
     [
@@ -49,6 +50,7 @@ def test_languages_that_the_model_lacks_are_refused(m2m100, pair, text):
     assert str(error.value).endswith(text)
 
 
+@pytest.mark.slow
 def test_a_translation_between_other_languages_names_those_that_exist(translator):
     with pytest.raises(UserError) as error:
         translator.translate("a", target_lang="nl")

@@ -66,6 +66,7 @@ def test_an_ensemble_gives_the_translations_of_fairseq_s(folder, second, tmp_pat
     assert expected not in [Translator(path).translate(TEXTS) for path in (folder, second)]
 
 
+@pytest.mark.slow
 def test_an_ensemble_of_two_vocabularies_is_refused(folder, second):
     with open(second / "dict.en.txt", "a") as dictionary:
         dictionary.write("word 1\n")
@@ -172,6 +173,7 @@ def exported(tmp_path_factory):
     return export(tmp_path_factory.mktemp("run"), towards_end=4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("penalty", ["fairseq", "tensor2tensor"])
 def test_both_engines_give_the_same_hypotheses(exported, penalty):
     engines = [load_engine([resolve_model(folder)]) for folder in exported]
@@ -284,6 +286,7 @@ def test_the_package_has_the_translator_as_an_attribute():
         diet_fairseq.nosuch  # noqa: B018
 
 
+@pytest.mark.slow
 def test_unknown_words_can_be_forbidden_in_both_engines(tmp_path):
     pytest.importorskip("ctranslate2")
     untrained(
