@@ -27,7 +27,7 @@ setup: $(SET_UP) ## .venv with PyTorch, fairseq and this package (2 to 8 minutes
 demo: setup ## learn English to German from 72,000 real sentences (5 minutes on two free cores)
 	@$(PY) -m snakemake -s examples/demo/Snakefile --workflow-profile examples/profiles/default -j 2
 
-test: setup ## the tests, but for the slow ones and those for a GPU (5 to 8 minutes)
+test: setup ## the tests, but for the slow ones and those for a GPU (3 minutes on two free cores)
 	@$(PY) -m pytest -n auto --dist worksteal $(PYTEST)
 
 test-slow: override PYTEST += -m "slow and not gpu"
