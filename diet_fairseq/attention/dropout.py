@@ -41,8 +41,17 @@ def draw_factors(x: Tensor, parts: int) -> Tensor:
 
 
 def softmax_dropout(score: Tensor, p: float) -> tuple[Tensor, Tensor]:
-    """softmax over the last dimension: after `dropout` and before, in the score's dtype."""
+    """softmax over the last dimension, and `dropout` of it with probability p.
+
+    Args:
+        score: (..., Tk)
+        p: the probability that a weight is dropped
+
+    Returns:
+        the weights after dropout and the weights before it, in the shape and dtype of ``score``
+    """
     parts = round(p * PARTS)
+    # a compiler fuses the operations itself
     is_plain = score.device.type != "cpu" or torch.compiler.is_compiling()
     if is_plain or score.dtype != torch.float32 or not 0 < parts < PARTS:
         # float32, because half precision has too few digits for a sum over many keys

@@ -32,7 +32,7 @@ def serialize_description(description: Description) -> str:
 
 
 def parse_description(text: Any) -> Description | None:
-    """The description that `serialize_description` wrote; None if there is no valid description."""
+    """The description in a text of `serialize_description`, or None if the text is not valid."""
     try:
         description = json.loads(text)
     except (TypeError, ValueError, RecursionError):

@@ -6,6 +6,7 @@ import pty
 import subprocess
 import sys
 import termios
+import threading
 from contextlib import suppress
 
 import pytest
@@ -203,6 +204,18 @@ def test_trainings_side_by_side_have_a_bar_each(tmp_path, terminal):
         for name in ("one", "two")
         for text in ("CPU, 1 t", "trained ", "update 0")
     ]
+
+
+def test_a_line_waits_until_the_bar_of_another_training_is_drawn(monkeypatch, capsys):
+    lock = threading.Lock()
+    monkeypatch.setattr(train.tqdm, "get_lock", lambda: lock)
+    line = threading.Thread(target=train.say, args=("mine: trained",))
+    with lock:
+        line.start()
+        line.join(0.2)
+        assert not capsys.readouterr().err
+    line.join()
+    assert capsys.readouterr().err == "mine: trained\n"
 
 
 def test_a_terminal_with_too_few_lines_has_no_bar(tmp_path, monkeypatch):
