@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ..models.introspection import has_methods_of, has_standard_output
 
 #: number of tokens whose logits are computed at a time, so that they fit into a CPU's cache
-ROWS = 128
+ROWS = 256
 
 
 class LinearCrossEntropy(torch.autograd.Function):
