@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from fairseq.models import register_model_architecture
+from omegaconf import DictConfig
 
 from ..config import PositionConfig, registration_hooks, translation_schemes
 from ..errors import UserError
@@ -114,6 +115,14 @@ def validate_options(args: Namespace, unsupported: tuple[str, ...]) -> PositionC
     args.encoder_learned_pos = args.decoder_learned_pos = config.position_input == "learned"
     logger.info("%s|version:%s", config, __version__)
     return config
+
+
+def to_namespace(args: Namespace | DictConfig) -> Namespace:
+    """The arguments as a Namespace: fairseq-hydra-train gives a DictConfig.
+
+    `TransformerConfig.from_namespace` would drop our options of a DictConfig.
+    """
+    return args if isinstance(args, Namespace) else Namespace(**args)
 
 
 def check_no_segments(config: PositionConfig, model: str, instead: str) -> None:

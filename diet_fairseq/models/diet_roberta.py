@@ -27,6 +27,7 @@ from .architectures import (
     check_no_segments,
     register_architectures,
     set_defaults,
+    to_namespace,
     validate_options,
 )
 from .warm_start import WarmStart
@@ -146,6 +147,7 @@ class DietRobertaModel(WarmStart, RobertaModel):
             )
         if not cls.has_segments:
             check_no_segments(config, "a RoBERTa", "leave it out, or use --arch bert_...")
+        args = to_namespace(args)
         if not hasattr(args, "max_positions"):
             if not hasattr(args, "tokens_per_sample"):
                 args.tokens_per_sample = task.max_positions()

@@ -16,7 +16,13 @@ from ..config import PositionConfig
 from ..errors import UserError
 from . import growing
 from .adapters import SWISH, PositionalDecoder, PositionalEncoder
-from .architectures import check_no_segments, register_architectures, set_defaults, validate_options
+from .architectures import (
+    check_no_segments,
+    register_architectures,
+    set_defaults,
+    to_namespace,
+    validate_options,
+)
 from .warm_start import WarmStart
 
 #: options of fairseq's transformer that would bypass our attention
@@ -69,7 +75,7 @@ class DietTransformerModel(WarmStart, TransformerModel):
                 "--position-cross-attention has no effect with --no-cross-attention: leave one of "
                 "them out"
             )
-        return super().build_model(args, task)
+        return super().build_model(to_namespace(args), task)
 
     @classmethod
     def build_encoder(cls, cfg: Any, src_dict: Any, embed_tokens: nn.Embedding) -> nn.Module:
