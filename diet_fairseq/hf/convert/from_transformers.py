@@ -25,8 +25,8 @@ from .checkpoint import (
     write_encoder_text,
 )
 from .configuration import fairseq_args
-from .family import Texts, read_model_type, read_texts
-from .original import FAMILIES, import_original, refuse_config
+from .family import Texts, read_texts
+from .original import FAMILIES, import_original, read_model_type, refuse_config
 from .parameters import load
 
 #: our configurations by their ``model_type``

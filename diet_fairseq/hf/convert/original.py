@@ -3,9 +3,8 @@
 import re
 import shutil
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from pydantic import BaseModel
 from torch import Tensor, nn
 
 from ...checkpoints.configuration import no_larger_than
-from ...checkpoints.plain import reason
+from ...checkpoints.plain import reason, shorten
 from ...errors import UserError, as_user_error
 from ...files import (
     MAX_JSON_BYTES,
@@ -37,13 +36,22 @@ from .checkpoint import (
     write_checkpoint,
     write_encoder_text,
 )
-from .family import ADVICE, MASK, PIECES, Family, Vocabulary, read_texts
-from .translation import default_direction
+from .family import Family, read_texts
+from .masked_lm import Bert, Electra, Roberta, XLMRoberta
+from .translation import M2M100, Bart, Marian, MBart, default_direction
+from .vocabulary import ADVICE, MASK, PIECES, Vocabulary
 
-#: ``model_type`` -> the module with its `Family`
-FAMILIES = {name: name.replace("-", "_") for name in (
-    "marian", "m2m_100", "mbart", "bart", "xlm-roberta", "roberta", "bert", "electra"
-)}  # fmt: skip
+#: ``model_type`` -> the description of the class
+FAMILIES: dict[str, Any] = {
+    "marian": Marian(),
+    "m2m_100": M2M100(),
+    "mbart": MBart(),
+    "bart": Bart(),
+    "xlm-roberta": XLMRoberta(),
+    "roberta": Roberta(),
+    "bert": Bert(),
+    "electra": Electra(),
+}
 #: the folder with the imported folder's `ORIGINAL_FILES`, which `to_original` reads
 ORIGINAL = "original"
 ORIGINAL_FILES = (
@@ -91,7 +99,7 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> list[str]
     Raises:
         UserError: fairseq's model can't compute what the folder's model computes
     """
-    family = load_family(kind)
+    family = FAMILIES[kind]
     tensors = read_tensors(folder, reads_bin=True)
     config = read_config(family, folder)
     reference, missing_names, unused_names = load_reference(family, folder, config, tensors)
@@ -153,9 +161,21 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> list[str]
     ]
 
 
-def load_family(kind: str) -> Any:
-    """The `Family` of a key of `FAMILIES`."""
-    return import_module(f".{FAMILIES[kind]}", __package__).FAMILY
+def read_model_type(folder: Path, known: Iterable[str], reader: str, advice: str) -> str:
+    """The ``model_type`` of a folder's configuration.
+
+    Raises:
+        UserError: it is not among the ``known`` types, which the ``reader`` supports
+    """
+    path = folder / "config.json"
+    values = read_json(path, advice=advice)
+    kind = str(values.get("model_type") if isinstance(values, dict) else None)
+    if kind not in known:
+        raise UserError(
+            f"{path} is of the model type {shorten(kind)}, but {reader} {', '.join(known)}: "
+            f"{advice}"
+        )
+    return kind
 
 
 def copy_files(folder: Path, out: Path) -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 from ...text.subwords import Gpt2
 from ..tokenizer import gpt2_tokenizer
-from .bart import FAMILY as BART
 from .configuration import encoder_config, transformer_config
 from .family import Family
-from .roberta import FAMILY as ROBERTA
+from .masked_lm import Roberta
+from .translation import Bart
 
 #: fairseq's four special symbols in the configurations of transformers
 SPECIAL_IDS = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
@@ -35,7 +35,7 @@ def write_original(loaded: Any, folder: Path) -> bool:
 def roberta_values(model: Any) -> dict[str, Any]:
     """The configuration of ``RobertaForMaskedLM``."""
     config = encoder_config(model)
-    return equal_values(config, ROBERTA) | {
+    return equal_values(config, Roberta()) | {
         "model_type": "roberta",
         "max_position_embeddings": len(model.encoder.sentence_encoder.embed_positions.weight),
         "type_vocab_size": 1,
@@ -47,7 +47,7 @@ def bart_values(loaded: Any) -> dict[str, Any]:
     """The configuration of ``BartForConditionalGeneration``."""
     config = transformer_config(loaded.model)
     begins = loaded.description.all_directions.marks.target_prefix == ("<s>",)
-    return equal_values(config, BART) | {
+    return equal_values(config, Bart()) | {
         "model_type": "bart",
         "scale_embedding": config.scale_embedding,
         "decoder_start_token_id": 2,

@@ -19,19 +19,20 @@ from ...files import atomic_folder
 from ...transformer.stack import Stack
 from .card import CARD_FILE, original_card
 from .configuration import stock_positions
-from .family import Family, Vocabulary, read_model_type
+from .family import Family
 from .original import (
     FAMILIES,
     ORIGINAL,
     check_same,
     copy_files,
-    load_family,
     load_reference,
     model_class,
     read_config,
+    read_model_type,
     refuse_config,
 )
 from .stock import write_original
+from .vocabulary import Vocabulary
 
 WITHOUT = "leave out --original, which exports the model with the classes of diet_fairseq"
 
@@ -48,7 +49,7 @@ def export_original(loaded: Any, out: Path) -> None:
     with TemporaryDirectory() as stock:
         folder = find_original(loaded, Path(stock))
         kind = read_model_type(folder, FAMILIES, "--original writes", WITHOUT)
-        export_class(loaded, load_family(kind), folder, out)
+        export_class(loaded, FAMILIES[kind], folder, out)
 
 
 def export_class(loaded: Any, family: Any, folder: Path, out: Path) -> None:
