@@ -10,10 +10,11 @@ from pydantic import BaseModel
 from torch import Tensor
 
 from ...errors import UserError, one_line
-from ...files import read_json_object
+from ...files import MAX_VOCABULARY_BYTES, check_regular, read_json_object
+from ...text.subwords import TARGET, copy_subwords
 from ...translate.model_json import DirectionsJson, Language
 from .configuration import FAIRSEQ_ACTIVATIONS
-from .vocabulary import ADVICE, Vocabulary
+from .vocabulary import ADVICE, PIECES, Vocabulary
 
 #: names of activations: transformers' -> fairseq's
 ACTIVATION_NAMES = FAIRSEQ_ACTIVATIONS | {"swish": "swish", "gelu_pytorch_tanh": "gelu_accurate"}
@@ -119,6 +120,29 @@ class Family:
         for name in self.position_tables:
             state[name] = state[name][2 - self.first_row :]
         return state
+
+    def subword_models(self, folder: Path) -> list[Path]:
+        """The SentencePiece models of source and target, or the model that both share."""
+        return [folder / PIECES]
+
+    def write_text(self, folder: Path, out: Path) -> dict[str, Any]:
+        """Write the files of the subword models.
+
+        Returns:
+            the fields of `ModelDescription` that a translation model needs
+        """
+        models = self.subword_models(folder)
+        for model in models:
+            check_regular(model, MAX_VOCABULARY_BYTES)
+        if len({model.read_bytes() for model in models}) == 1:
+            models = models[:1]
+        kind = "sentencepiece"
+        prefixes = {"subword_model": "", "target_subword_model": TARGET}
+        copies = {
+            field: copy_subwords(kind, model, out, prefix)
+            for model, (field, prefix) in zip(models, prefixes.items(), strict=False)
+        }
+        return {"subwords": kind, **copies}
 
     def difference(
         self, model: Any, reference: Any, vocabularies: list[Vocabulary]

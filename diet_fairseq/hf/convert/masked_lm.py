@@ -6,10 +6,9 @@ from typing import Any, ClassVar
 import torch
 from fairseq.data.data_utils import collate_tokens
 
-from ...files import MAX_VOCABULARY_BYTES, check_regular, open_text
-from ...text.subwords import copy_subwords
+from ...files import open_text
 from .family import Family, State
-from .vocabulary import MASK, PIECES, Vocabulary, gpt2_vocabulary, read_pieces, write_gpt2
+from .vocabulary import MASK, Vocabulary, gpt2_vocabulary, read_pieces, write_gpt2
 
 BODY = "encoder.sentence_encoder."
 HEAD = "encoder.lm_head."
@@ -77,10 +76,6 @@ class MaskedLM(Family):
             "tokens_per_sample": positions,
             "untie_weights_roberta": not config.tie_word_embeddings,
         }
-
-    def write_text(self, folder: Path, out: Path) -> None:
-        """Write the files of fairseq's ``--bpe``."""
-        raise NotImplementedError
 
     @torch.no_grad()
     def difference(
@@ -155,10 +150,11 @@ class Bert(MaskedLM):
     def restore(self, state: State, vocabularies: list[Vocabulary], config: Any) -> State:
         return flip_classes(super().restore(state, vocabularies, config))
 
-    def write_text(self, folder: Path, out: Path) -> None:
+    def write_text(self, folder: Path, out: Path) -> dict[str, Any]:
         """Write the file of ``--bpe bert --bpe-vocab-file``."""
         tokens = sorted((number, token) for token, number in read_words(folder).items())
         (out / "vocab.txt").write_text("".join(f"{t}\n" for _, t in tokens), encoding="utf-8")
+        return {}
 
 
 def flip_classes(state: State) -> State:
@@ -229,10 +225,6 @@ class XLMRoberta(MaskedLM):
         kind = torch.zeros(config.type_vocab_size, config.hidden_size)  # added to the positions
         return state | {f"{BODY}embed_segments.weight": kind}
 
-    def write_text(self, folder: Path, out: Path) -> None:
-        check_regular(folder / PIECES, MAX_VOCABULARY_BYTES)
-        copy_subwords("sentencepiece", folder / PIECES, out)
-
 
 class Roberta(XLMRoberta):
     """RoBERTa, whose dictionary contains GPT-2's numbers of pieces instead of pieces."""
@@ -242,5 +234,5 @@ class Roberta(XLMRoberta):
     def vocabularies(self, folder: Path, config: Any) -> list[Vocabulary]:
         return [gpt2_vocabulary(folder, config.vocab_size)]
 
-    def write_text(self, folder: Path, out: Path) -> None:
-        write_gpt2(folder, out)
+    def write_text(self, folder: Path, out: Path) -> dict[str, Any]:
+        return write_gpt2(folder, out)

@@ -131,12 +131,13 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> list[str]
     model = build_model(args, dictionaries[0], dictionaries[-1]).eval()
     state = family.convert(tensors, vocabularies, config)
     load_parameters(model, state, folder)
-    check_same(
-        family, model, reference, vocabularies,
-        f"fairseq's model does not reproduce {family.model_class} (outputs differ by "
-        "{difference:.2g}): the folder uses an option that fairseq's model lacks; nothing was "
-        "written",
-    )  # fmt: skip
+    difference, largest = family.difference(model, reference, vocabularies)
+    if not difference <= TOLERANCE * max(1.0, largest):
+        raise UserError(
+            f"fairseq's model does not reproduce {family.model_class} (outputs differ by "
+            f"{difference:.2g}): the folder uses an option that fairseq's model lacks; nothing was "
+            "written"
+        )
     write_checkpoint(out / MODEL, args, model.state_dict())
     if translates:
         write_model_json(family, folder, out, args, directions)
@@ -264,22 +265,6 @@ def load_parameters(model: nn.Module, state: dict[str, Tensor], folder: Path) ->
         lambda error: f"{folder}'s files don't belong together ({reason(error)}): {ADVICE}"
     ):
         nn.Module.load_state_dict(model, state, strict=False)
-
-
-def check_same(
-    family: Family, model: Any, reference: Any, vocabularies: list[Vocabulary], message: str
-) -> None:
-    """Refuse a model of fairseq whose outputs differ from the outputs in transformers.
-
-    Args:
-        message: the error, with ``{difference}``
-
-    Raises:
-        UserError: the outputs differ by more than `TOLERANCE`
-    """
-    difference, largest = family.difference(model, reference, vocabularies)
-    if not difference <= TOLERANCE * max(1.0, largest):
-        raise UserError(message.format(difference=difference))
 
 
 def write_model_json(

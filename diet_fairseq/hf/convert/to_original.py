@@ -1,10 +1,13 @@
 """``diet-fairseq export hf --original``: export to the class of transformers that was imported.
 
 `original` keeps the imported folder's configuration and text files in the folder `ORIGINAL`. The
-export inverts the import's names of parameters, `Family.names`, and values, `Family.restore`.
+export inverts the import's names of parameters, `Family.names`, and values, `Family.restore`. A
+RoBERTa or BART that was trained in fairseq gets a new configuration instead.
 """
 
+import json
 import re
+from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,14 +19,17 @@ from torch import Tensor
 from ...checkpoints.configuration import no_larger_than
 from ...errors import UserError, one_line
 from ...files import atomic_folder
+from ...text.subwords import Gpt2
 from ...transformer.stack import Stack
+from ..tokenizer import gpt2_tokenizer
 from .card import CARD_FILE, original_card
-from .configuration import stock_positions
+from .configuration import encoder_config, stock_positions, transformer_config
 from .family import Family
+from .masked_lm import Roberta
 from .original import (
     FAMILIES,
     ORIGINAL,
-    check_same,
+    TOLERANCE,
     copy_files,
     load_reference,
     model_class,
@@ -31,17 +37,14 @@ from .original import (
     read_model_type,
     refuse_config,
 )
-from .stock import write_original
+from .translation import Bart
 from .vocabulary import Vocabulary
 
 WITHOUT = "leave out --original, which exports the model with the classes of diet_fairseq"
 
 
 def export_original(loaded: Any, out: Path) -> None:
-    """Write a folder that transformers loads without diet_fairseq.
-
-    Args:
-        loaded: the `LoadedModel`
+    """Write the folder of a `LoadedModel` that transformers loads without diet_fairseq.
 
     Raises:
         UserError: the model was not imported, or has changes that the class can't represent
@@ -60,12 +63,13 @@ def export_class(loaded: Any, family: Any, folder: Path, out: Path) -> None:
     check_vocabularies(loaded, vocabularies, family)
     tensors = original_tensors(loaded, family, vocabularies, config, folder)
     reference, missing_names, _ = load_reference(family, folder, config, tensors)
-    check_same(
-        family, loaded.model, reference, vocabularies,
-        f"{family.model_class} does not reproduce {loaded.path} (outputs differ by "
-        f"{{difference:.2g}}): the checkpoint has an option that {family.model_class} lacks; "
-        f"{WITHOUT}",
-    )  # fmt: skip
+    difference, largest = family.difference(loaded.model, reference, vocabularies)
+    if not difference <= TOLERANCE * max(1.0, largest):
+        raise UserError(
+            f"{family.model_class} does not reproduce {loaded.path} (outputs differ by "
+            f"{difference:.2g}): the checkpoint has an option that {family.model_class} lacks; "
+            f"{WITHOUT}"
+        )
     heads = [name for name in missing_names if re.fullmatch(family.heads, name)]
     unsaved = {*heads, *reference.all_tied_weights_keys}
     weights = {
@@ -99,12 +103,50 @@ def find_original(loaded: Any, stock: Path) -> Path:
     for folder in folders:
         if (folder / ORIGINAL).is_dir():
             return Path(folder / ORIGINAL)
-    if write_original(loaded, stock):
+    if write_stock(loaded, stock):
         return stock
     raise UserError(
         f"--original needs the folder {ORIGINAL} of `diet-fairseq import hf`, but "
         f"{folders[0] / ORIGINAL} is not there: copy it from the imported model, or {WITHOUT}"
     )
+
+
+def write_stock(loaded: Any, folder: Path) -> bool:
+    """Write the configuration and the tokenizer of a RoBERTa or BART that fairseq trained.
+
+    Returns:
+        whether there is a class: RoBERTa and BART need GPT-2's subwords (``vocab.bpe``)
+    """
+    subwords = loaded.description.tokenizers[0].subwords
+    if not isinstance(subwords, Gpt2):
+        return False
+    config: Any = (encoder_config if loaded.is_encoder else transformer_config)(loaded.model)
+    family: Any = Roberta if loaded.is_encoder else Bart
+    names = {"vocab_size": "vocab_size", **family.option_names}
+    values = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
+    values |= {key: getattr(config, name) for name, key in names.items() if hasattr(config, name)}
+    if loaded.is_encoder:
+        positions = loaded.model.encoder.sentence_encoder.embed_positions.weight
+        values |= {
+            "model_type": "roberta",
+            "max_position_embeddings": len(positions),
+            "type_vocab_size": 1,
+            "tie_word_embeddings": config.tie_word_embeddings,
+        }
+    else:
+        begins = loaded.description.all_directions.marks.target_prefix == ("<s>",)
+        values |= {
+            "model_type": "bart",
+            "scale_embedding": config.scale_embedding,
+            "decoder_start_token_id": 2,
+            "forced_bos_token_id": 0 if begins else None,
+            "tie_word_embeddings": config.share_all_embeddings,
+        }
+    (folder / "config.json").write_text(json.dumps(values), encoding="utf-8")
+    length = values["max_position_embeddings"] - 2 * loaded.is_encoder
+    indices = loaded.task.source_dictionary.indices
+    gpt2_tokenizer(indices, subwords, model_max_length=length).save_pretrained(folder)
+    return True
 
 
 def check_positions(loaded: Any, family: Family) -> None:
@@ -128,12 +170,12 @@ def check_vocabularies(loaded: Any, vocabularies: list[Vocabulary], family: Fami
     dictionaries = [task.source_dictionary, task.target_dictionary or task.source_dictionary]
     ours = (vocabularies[0], vocabularies[-1])
     for dictionary, vocabulary in zip(dictionaries, ours, strict=True):
-        symbols = [*dictionary.symbols, None], [*vocabulary.symbols, None]
-        for number, (symbol, other) in enumerate(zip(*symbols, strict=False)):
-            if symbol != other:
+        symbols = zip_longest(dictionary.symbols, vocabulary.symbols)
+        for number, (symbol, imported) in enumerate(symbols):
+            if symbol != imported:
                 names = [
                     "no symbol" if name is None else repr(one_line(name))
-                    for name in (symbol, other)
+                    for name in (symbol, imported)
                 ]
                 raise UserError(
                     f"the dictionary of {loaded.path} has {names[0]} at index {number}, but the "

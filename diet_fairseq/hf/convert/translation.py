@@ -12,12 +12,9 @@ from transformers.models.m2m_100.tokenization_m2m_100 import FAIRSEQ_LANGUAGE_CO
 from transformers.models.mbart.tokenization_mbart import FAIRSEQ_LANGUAGE_CODES as MBART_CODES
 from transformers.models.nllb.tokenization_nllb import FAIRSEQ_LANGUAGE_CODES as NLLB_CODES
 
-from ...files import MAX_VOCABULARY_BYTES, check_regular
-from ...text.subwords import TARGET as TARGET_PREFIX
-from ...text.subwords import copy_subwords
 from ...translate.directions import EOS, LANGUAGE, SOURCE, TARGET, Directions, Marks
 from .family import ACTIVATION_NAMES, Family, State, Texts, read_texts
-from .vocabulary import PIECES, Vocabulary, gpt2_vocabulary, read_pieces, read_tokens, write_gpt2
+from .vocabulary import Vocabulary, gpt2_vocabulary, read_pieces, read_tokens, write_gpt2
 
 #: the bias of a symbol without an id is the smallest bias minus this number: its probability is
 #: negligible in float32, and the label-smoothed loss stays finite
@@ -111,29 +108,6 @@ class Translation(Family):
                 tags[language] = symbol
         return Directions(tags, marks=self.marks(texts)) if len(tags) > 1 else None
 
-    def subword_models(self, folder: Path) -> list[Path]:
-        """The SentencePiece models of source and target, or the model that both share."""
-        return [folder / PIECES]
-
-    def write_text(self, folder: Path, out: Path) -> dict[str, Any]:
-        """Write the subword models.
-
-        Returns:
-            the fields of `ModelDescription` that they need
-        """
-        models = self.subword_models(folder)
-        for model in models:
-            check_regular(model, MAX_VOCABULARY_BYTES)
-        if len({model.read_bytes() for model in models}) == 1:
-            models = models[:1]
-        kind = "sentencepiece"
-        prefixes = {"subword_model": "", "target_subword_model": TARGET_PREFIX}
-        copies = {
-            field: copy_subwords(kind, model, out, prefix)
-            for model, (field, prefix) in zip(models, prefixes.items(), strict=False)
-        }
-        return {"subwords": kind, **copies}
-
     @torch.no_grad()
     def difference(
         self, model: Any, reference: Any, vocabularies: list[Vocabulary]
@@ -214,8 +188,7 @@ class Bart(Translation):
         return [gpt2_vocabulary(folder, config.vocab_size)]
 
     def write_text(self, folder: Path, out: Path) -> dict[str, Any]:
-        """Write the files of ``--bpe gpt2``."""
-        return {"subwords": "gpt2", "subword_model": write_gpt2(folder, out)}
+        return write_gpt2(folder, out)
 
 
 class MBart(Translation):

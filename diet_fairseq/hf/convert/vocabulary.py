@@ -174,14 +174,14 @@ def gpt2_vocabulary(folder: Path, size: int) -> Vocabulary:
     return Vocabulary.from_tokens(symbols, size, {MASK: MASK})
 
 
-def write_gpt2(folder: Path, out: Path) -> Path:
-    """Write the two files of ``--bpe gpt2``, and return the path of ``vocab.bpe``."""
+def write_gpt2(folder: Path, out: Path) -> dict[str, Any]:
+    """Write the two files of ``--bpe gpt2``; see `Family.write_text`."""
     merges = read_merges(folder)
     (out / GPT2_NUMBERS).write_text(json.dumps(gpt2_numbers(merges)), encoding="utf-8")
     model = out / SUBWORD_FILES["gpt2"]
     lines = ["#version: 0.2", *merges]
     model.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    return model
+    return {"subwords": "gpt2", "subword_model": model}
 
 
 def read_merges(folder: Path) -> list[str]:
