@@ -31,9 +31,6 @@ def read_tensors(folder: Path, reads_bin: bool = False) -> dict[str, Tensor]:
 
     Args:
         reads_bin: whether to read ``pytorch_model*.bin`` (as data) if there are no safetensors
-
-    Raises:
-        UserError: there is no such file, or a file is damaged or holds anything but tensors
     """
     if files := sorted(folder.glob("model*.safetensors")):
         for file in files:

@@ -65,10 +65,7 @@ def configuration(folder: Path) -> Any:
 
 
 def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], list[str]]:
-    """Write the checkpoint, its dictionaries and its subword model to ``out``.
-
-    Args:
-        data: the path to which ``out`` will be renamed
+    """Write a folder with a checkpoint to ``out``, which will be renamed to ``data``.
 
     Returns:
         names of parameters that the folder lacks, and names of its tensors that are not read
@@ -119,14 +116,10 @@ def dictionary_names(folder: Path, args: Namespace, texts: Texts) -> list[str]:
 def write_dictionaries(
     folder: Path, out: Path, config: Any, names: list[str], new_tokens: dict[str, str]
 ) -> list[Dictionary]:
-    """Write the dictionaries where fairseq's tasks look for them, and the subword model.
+    """Write the dictionaries of source and target under these names, and the subword model.
 
     Args:
-        names: the names of the files to write
         new_tokens: tokens by their ids, for a vocabulary that has grown in transformers
-
-    Returns:
-        the dictionaries of source and target
     """
     source, target, *subwords = (folder / name for name in FILES.values())
     if not source.is_file():
@@ -161,15 +154,9 @@ def write_dictionaries(
 def add_symbols(
     dictionary: Dictionary, size: int, new_tokens: dict[str, str], file: Path
 ) -> list[str]:
-    """Add the tokens of a vocabulary that has grown in transformers, in the order of their ids.
+    """Add, and return, the tokens of a vocabulary that has grown in transformers.
 
     Ids without a token, which pad a vocabulary to a multiple, become ``madeupword`` and the id.
-
-    Returns:
-        the new symbols
-
-    Raises:
-        UserError: the dictionary has more symbols than the vocabulary, or a token can't be a symbol
     """
     if size < len(dictionary):
         raise UserError(

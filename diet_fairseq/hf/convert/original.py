@@ -87,17 +87,13 @@ NEUTRAL = {"no_repeat_ngram_size": 0, "repetition_penalty": 1.0, "min_length": 0
 
 
 def import_original(kind: str, folder: Path, out: Path, data: Path) -> list[str]:
-    """Write a checkpoint, its dictionaries and its text files to ``out``.
+    """Write a folder with a checkpoint to ``out``, which will be renamed to ``data``.
 
     Args:
         kind: a key of `FAMILIES`
-        data: the path to which ``out`` will be renamed
 
     Returns:
         lines to print after renaming
-
-    Raises:
-        UserError: fairseq's model can't compute what the folder's model computes
     """
     family = FAMILIES[kind]
     tensors = read_tensors(folder, reads_bin=True)
@@ -163,11 +159,7 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> list[str]
 
 
 def read_model_type(folder: Path, known: Iterable[str], reader: str, advice: str) -> str:
-    """The ``model_type`` of a folder's configuration.
-
-    Raises:
-        UserError: it is not among the ``known`` types, which the ``reader`` supports
-    """
+    """The ``model_type`` of a folder, which must be ``known`` to the ``reader``."""
     path = folder / "config.json"
     values = read_json(path, advice=advice)
     kind = str(values.get("model_type") if isinstance(values, dict) else None)
@@ -188,11 +180,7 @@ def copy_files(folder: Path, out: Path) -> None:
 
 
 def read_config(family: Family, folder: Path) -> Any:
-    """The folder's configuration.
-
-    Raises:
-        UserError: it is not valid, or fairseq's model can't have it
-    """
+    """The folder's configuration, which fairseq's model must support."""
     path = folder / "config.json"
     values = read_json(path, advice=ADVICE)
     family.check(values)
@@ -250,11 +238,7 @@ def check_special(vocabulary: Vocabulary, config: Any, folder: Path) -> None:
 
 
 def load_parameters(model: nn.Module, state: dict[str, Tensor], folder: Path) -> None:
-    """Load fairseq's parameters into its model.
-
-    Raises:
-        UserError: the model and ``state`` differ in the names or shapes of parameters
-    """
+    """Load all of fairseq's parameters into its model."""
     names = {name for name in model.state_dict() if not name.endswith("version")}
     if differing := sorted(names ^ state.keys()):
         raise UserError(

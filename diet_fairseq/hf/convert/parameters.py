@@ -30,21 +30,17 @@ TRANSFORMER_NAMES = {
 VERSION = ".version"
 
 
-def name_prefixes(config: Any, head: str | None = None) -> dict[str, str]:
-    """The prefixes of parameter names: prefix in fairseq -> prefix in transformers.
+def rename_parameter(name: str, config: Any, head: str | None = None) -> str:
+    """The name in transformers of a parameter of fairseq's model.
 
     Args:
         config: the model's configuration in transformers
         head: the name of the classification head in fairseq; None: there is none
     """
-    if config.is_encoder_decoder:
-        return TRANSFORMER_NAMES
-    prefix = "qa_outputs." if head == SPAN else "classifier."
-    return ENCODER_NAMES | ({f"classification_heads.{head}.": prefix} if head else {})
-
-
-def rename_parameter(name: str, names: Mapping[str, str]) -> str:
-    """The name with its prefix replaced; a name without such a prefix does not change."""
+    names = TRANSFORMER_NAMES if config.is_encoder_decoder else ENCODER_NAMES
+    if head and not config.is_encoder_decoder:
+        prefix = "qa_outputs." if head == SPAN else "classifier."
+        names = names | {f"classification_heads.{head}.": prefix}
     for before, after in names.items():
         if name.startswith(before):
             return after + name.removeprefix(before)
@@ -54,26 +50,17 @@ def rename_parameter(name: str, names: Mapping[str, str]) -> str:
 def load(
     model: nn.Module, config: Any, tensors: Mapping[str, Tensor]
 ) -> tuple[list[str], list[str]]:
-    """Load the parameters of a model in transformers into fairseq's model.
-
-    Args:
-        model: fairseq's model
-        config: the configuration in transformers
-        tensors: name in transformers -> parameter
+    """Load parameters, named as in transformers, into fairseq's model.
 
     Returns:
         names of fairseq's parameters that ``tensors`` lacks, which keep the model's values, and
         names of ``tensors`` that the model doesn't have
-
-    Raises:
-        UserError: a tensor has another shape than the parameter
     """
-    names = name_prefixes(config)
     is_bare_encoder = not any(name.startswith(("model.", "lm_head.")) for name in tensors)
     initial = model.state_dict()
     state, names_read = {}, set()
     for name, tensor in initial.items():
-        key = rename_parameter(name, names)
+        key = rename_parameter(name, config)
         key = key.removeprefix("model.") if is_bare_encoder else key
         if name.endswith(".gain"):
             is_segment = name.endswith("segments.gain")

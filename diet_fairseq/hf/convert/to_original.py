@@ -44,11 +44,7 @@ WITHOUT = "leave out --original, which exports the model with the classes of die
 
 
 def export_original(loaded: Any, out: Path) -> None:
-    """Write the folder of a `LoadedModel` that transformers loads without diet_fairseq.
-
-    Raises:
-        UserError: the model was not imported, or has changes that the class can't represent
-    """
+    """Write the folder of a `LoadedModel` that transformers loads without diet_fairseq."""
     with TemporaryDirectory() as stock:
         folder = find_original(loaded, Path(stock))
         kind = read_model_type(folder, FAMILIES, "--original writes", WITHOUT)
@@ -93,11 +89,7 @@ def export_class(loaded: Any, family: Any, folder: Path, out: Path) -> None:
 
 
 def find_original(loaded: Any, stock: Path) -> Path:
-    """The folder `ORIGINAL` beside the checkpoint or in the folder of its dictionaries.
-
-    Args:
-        stock: an empty folder, for the files of a model that was not imported
-    """
+    """The folder `ORIGINAL` beside the checkpoint or its dictionaries; else ``stock``, filled."""
     description = loaded.description
     folders = [loaded.path.parent, description.folder, description.data or description.folder]
     for folder in folders:
@@ -186,11 +178,7 @@ def check_vocabularies(loaded: Any, vocabularies: list[Vocabulary], family: Fami
 def original_tensors(
     loaded: Any, family: Family, vocabularies: list[Vocabulary], config: Any, folder: Path
 ) -> dict[str, Tensor]:
-    """The parameters with their names and values in transformers.
-
-    Raises:
-        UserError: the class lacks a parameter, or has another shape for it
-    """
+    """The parameters with their names and values in transformers."""
     state = {
         name: tensor
         for name, tensor in loaded.model.state_dict().items()
