@@ -92,7 +92,6 @@ class DietStack(Stack, DietPreTrainedModel):
     """The base class of our encoder and decoder with the interface of transformers.
 
     Args:
-        config: the configuration
         side: "encoder" or "decoder"
         vocabulary: the number of tokens
     """
@@ -114,7 +113,10 @@ class DietStack(Stack, DietPreTrainedModel):
         name = self.config._attn_implementation
         if name == "eager":
             return "reference"
-        return super().backend_setting() if name == "sdpa" else find_registered_backend(name)
+        if name == "sdpa":
+            return super().backend_setting()
+        # schemes with terms that are not an additive mask do not use the function
+        return Backend(partial(call_registered, name), serves=KINDS - UNFUSED)
 
     @property
     def gradient_checkpointing(self) -> bool:
@@ -135,9 +137,6 @@ class DietStack(Stack, DietPreTrainedModel):
             attention_mask: (B, T), 0 at padding; None: padding follows from the tokens
             tokens: (B, T) int64, or None
             embeddings: (B, T, d), or None
-
-        Raises:
-            ValueError: both tokens and embeddings are given, or neither
         """
         if tokens is not None and embeddings is not None:
             raise ValueError("input_ids and inputs_embeds are both given: give only one of them")
@@ -150,14 +149,7 @@ class DietStack(Stack, DietPreTrainedModel):
         return torch.zeros(embeddings.shape[:2], dtype=torch.bool, device=embeddings.device)
 
     def read_output_options(self, options: dict[str, Any]) -> tuple[Any, ...]:
-        """The options ``output_hidden_states`` and ``output_attentions`` of a forward pass.
-
-        Args:
-            options: the keyword arguments of the call; the configuration has the defaults
-
-        Raises:
-            ValueError: an argument sets token positions
-        """
+        """The options ``output_hidden_states`` and ``output_attentions`` of a forward pass."""
         for name in ("position_ids", "decoder_position_ids"):
             if options.get(name) is not None:
                 raise ValueError(
@@ -187,17 +179,11 @@ def select_states(states: list[Tensor], features: Tensor, selection: Any) -> Any
     return tuple(state if index in wanted else None for index, state in enumerate(states))
 
 
-def find_registered_backend(name: str) -> Backend:
-    """A backend that calls an attention function that is registered with transformers.
+def call_registered(name: str, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
+    """Compute an attention call with an attention function that is registered with transformers.
 
     The mask of the function is `attention_bias`, one tensor for positions, segments and masks.
-    Schemes with terms that are not an additive mask do not use the function.
     """
-    return Backend(partial(call_registered, name), serves=KINDS - UNFUSED)
-
-
-def call_registered(name: str, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
-    """Compute an attention call with the registered attention function of this name."""
     call = call.fold_temperature()
     bias = attention_bias(call)
     # the mask is complete: a function must not add a causal one

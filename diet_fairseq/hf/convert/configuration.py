@@ -36,10 +36,10 @@ def transformer_config(model: Any) -> DietTransformerConfig:
     shares_all = embeddings is encoder.embed_tokens.weight
     shares_output = embeddings is getattr(decoder.output_projection, "weight", None)
     return DietTransformerConfig(
-        **position_options(model, getattr(model, "args", None), encoder, decoder),
+        **position_options(getattr(model, "args", None), encoder, decoder),
         **common_options(encoder),
-        **stack_options("encoder", encoder, cfg.encoder),
-        **stack_options("decoder", decoder, cfg.decoder),
+        **stack_options("encoder", encoder),
+        **stack_options("decoder", decoder),
         vocab_size=len(decoder.dictionary),
         source_vocab_size=None if shares_all else len(encoder.dictionary),
         max_source_positions=cfg.max_source_positions,
@@ -59,9 +59,9 @@ def encoder_config(model: Any, head: str | None = None) -> DietEncoderConfig:
     if head not in (None, SPAN):
         labels["num_labels"] = model.classification_heads[head].out_proj.out_features
     return DietEncoderConfig(
-        **position_options(stack, args, stack),
+        **position_options(args, stack),
         **common_options(stack),
-        **stack_options("encoder", stack, stack.cfg.encoder),
+        **stack_options("encoder", stack),
         vocab_size=len(stack.dictionary),
         embedding_dim=stack.embed_tokens.embedding_dim,
         max_source_positions=stack.cfg.max_source_positions,
@@ -74,11 +74,7 @@ def encoder_config(model: Any, head: str | None = None) -> DietEncoderConfig:
 
 
 def fairseq_args(config: Any) -> Namespace:
-    """fairseq's options of a model with this configuration; ``arch`` determines all others.
-
-    Raises:
-        UserError: fairseq lacks the activation
-    """
+    """fairseq's options of a model with this configuration; ``arch`` determines all others."""
     if config.activation_fn not in FAIRSEQ_ACTIVATIONS:
         raise UserError(f"the activation {config.activation_fn} has no counterpart in fairseq")
     sides = ("encoder", "decoder") if config.is_encoder_decoder else ("encoder",)
@@ -129,7 +125,7 @@ def stock_positions(*stacks: Any) -> Namespace:
     return Namespace(position_scheme=schemes[0])
 
 
-def position_options(model: Any, args: Any, *stacks: Any) -> dict[str, Any]:
+def position_options(args: Any, *stacks: Any) -> dict[str, Any]:
     """The options of positions in `DietConfig`, with the gains of the parameters."""
     if not isinstance(stacks[0], PositionalEncoder):
         args = stock_positions(*stacks)
@@ -171,9 +167,9 @@ def activation(name: str) -> str:
     return ACTIVATIONS[name]
 
 
-def stack_options(side: str, stack: Any, cfg: Any) -> dict[str, Any]:
+def stack_options(side: str, stack: Any) -> dict[str, Any]:
     """The sizes of fairseq's encoder or decoder."""
-    sizes = {name: getattr(cfg, name) for name in SIZES if name != "layers"}
+    sizes = {name: getattr(getattr(stack.cfg, side), name) for name in SIZES}
     sizes |= {"layers": len(stack.layers), "final_norm": stack.layer_norm is not None}
     return {f"{side}_{name}": value for name, value in sizes.items()}
 

@@ -12,6 +12,8 @@ from .vocabulary import MASK, Vocabulary, gpt2_vocabulary, read_pieces, write_gp
 
 BODY = "encoder.sentence_encoder."
 HEAD = "encoder.lm_head."
+#: the beginning of the names of a layer's parameters in transformers
+LAYER = r"\w+\.encoder\.layer\.(\d+)\."
 #: fairseq's symbols -> BERT's
 BERT_SPECIAL = {"<s>": "[CLS]", "<pad>": "[PAD]", "</s>": "[SEP]", "<unk>": "[UNK]",
                 MASK: "[MASK]"}  # fmt: skip
@@ -31,29 +33,19 @@ class MaskedLM(Family):
         r"\w+\.embeddings\.position_embeddings\.(.*)": rf"{BODY}embed_positions.\1",
         r"\w+\.embeddings\.token_type_embeddings\.(.*)": rf"{BODY}embed_segments.\1",
         r"\w+\.embeddings\.LayerNorm\.(.*)": rf"{BODY}layernorm_embedding.\1",
-        r"\w+\.encoder\.layer\.(\d+)\.attention\.self\.([qkv])\w+\.(.*)": (
-            rf"{BODY}layers.\1.self_attn.\2_proj.\3"
-        ),
-        r"\w+\.encoder\.layer\.(\d+)\.attention\.output\.dense\.(.*)": (
-            rf"{BODY}layers.\1.self_attn.out_proj.\2"
-        ),
-        r"\w+\.encoder\.layer\.(\d+)\.attention\.output\.LayerNorm\.(.*)": (
-            rf"{BODY}layers.\1.self_attn_layer_norm.\2"
-        ),
-        r"\w+\.encoder\.layer\.(\d+)\.intermediate\.dense\.(.*)": rf"{BODY}layers.\1.fc1.\2",
-        r"\w+\.encoder\.layer\.(\d+)\.output\.dense\.(.*)": rf"{BODY}layers.\1.fc2.\2",
-        r"\w+\.encoder\.layer\.(\d+)\.output\.LayerNorm\.(.*)": (
-            rf"{BODY}layers.\1.final_layer_norm.\2"
-        ),
+        rf"{LAYER}attention\.self\.([qkv])\w+\.(.*)": rf"{BODY}layers.\1.self_attn.\2_proj.\3",
+        rf"{LAYER}attention\.output\.dense\.(.*)": rf"{BODY}layers.\1.self_attn.out_proj.\2",
+        rf"{LAYER}attention\.output\.LayerNorm\.(.*)": rf"{BODY}layers.\1.self_attn_layer_norm.\2",
+        rf"{LAYER}intermediate\.dense\.(.*)": rf"{BODY}layers.\1.fc1.\2",
+        rf"{LAYER}output\.dense\.(.*)": rf"{BODY}layers.\1.fc2.\2",
+        rf"{LAYER}output\.LayerNorm\.(.*)": rf"{BODY}layers.\1.final_layer_norm.\2",
         r"(?:lm_head|cls\.predictions)\.decoder\.weight": f"{HEAD}weight",
         r"(?:lm_head|cls\.predictions)\.decoder\.bias": f"{HEAD}bias",
         r"(?:lm_head|cls\.predictions)\.bias": None,  # transformers ties it to decoder.bias
         r"(?:lm_head|cls\.predictions\.transform)\.dense\.(.*)": rf"{HEAD}dense.\1",
-        r"(?:lm_head\.layer_norm|cls\.predictions\.transform\.LayerNorm)\.(.*)": (
-            rf"{HEAD}layer_norm.\1"
-        ),
+        r"lm_head\.layer_norm\.(.*)": rf"{HEAD}layer_norm.\1",
+        r"cls\.predictions\.transform\.LayerNorm\.(.*)": rf"{HEAD}layer_norm.\1",
     }
-
     option_names: ClassVar = {
         "encoder_layers": "num_hidden_layers",
         "encoder_embed_dim": "hidden_size",
@@ -96,23 +88,20 @@ class MaskedLM(Family):
         ]
         kinds = getattr(reference.config, "type_vocab_size", 1)
         segments = [torch.randint(kinds, (len(s),), generator=draw).sort()[0] for s in sentences]
-        results = []
+        differences = []
         for left_pad in (False, True):
             tokens = collate_tokens(sentences, pad, left_pad=left_pad)  # (B, T)
             types = collate_tokens(segments, 0, left_pad=left_pad)
-            options = {"segments": types} if kinds > 1 else {}
-            logits, extra = model(tokens, **options)
-            results.append((logits[tokens.ne(pad)], extra.get("nsp_logits")))
+            real = tokens.ne(pad)
             if not left_pad:
                 out = reference(
-                    input_ids=ids[tokens],
-                    attention_mask=tokens.ne(pad).long(),
-                    token_type_ids=types,
+                    input_ids=ids[tokens], attention_mask=real.long(), token_type_ids=types
                 )
-                expected = out[0][tokens.ne(pad)][:, ids]
-        differences = [float((actual - expected).abs().max()) for actual, _ in results]
-        for _, follows in results:
-            if follows is not None:  # (B, 2)
+                expected = out[0][real][:, ids]
+            options = {"segments": types} if kinds > 1 else {}
+            logits, extra = model(tokens, **options)
+            differences.append(float((logits[real] - expected).abs().max()))
+            if (follows := extra.get("nsp_logits")) is not None:  # (B, 2)
                 theirs = out.seq_relationship_logits.flip(1)
                 differences.append(float((follows - theirs).abs().max()))
         return max(differences), float(expected.abs().max())
