@@ -9,7 +9,6 @@ import torch
 from pydantic import BaseModel
 from torch import Tensor
 
-from ...errors import UserError, one_line
 from ...files import MAX_VOCABULARY_BYTES, check_regular, read_json_object
 from ...text.subwords import TARGET, copy_subwords
 from ...translate.model_json import DirectionsJson, Language
@@ -59,13 +58,11 @@ class Family:
         optional: a pattern of the parameters that a folder may lack
         heads: a pattern of the parameters of heads that are left out if the folder lacks them
         headless_class: the name of the class without these heads
-        positions: the position scheme
         untrained: a pattern of fairseq's parameters that the class lacks and no training changes
     """
 
     model_class: ClassVar[str]
     headless_class: ClassVar[str]
-    positions: ClassVar[str] = "learned"
     untrained: ClassVar[str] = r"(?!)"
     allowed: ClassVar[dict[str, tuple[Any, ...]]]
     options: ClassVar[dict[str, Any]]
@@ -76,20 +73,6 @@ class Family:
     first_row: ClassVar[int]
     optional: ClassVar[str] = r"(?!)"
     heads: ClassVar[str] = r"(?!)"
-
-    def check(self, config: Mapping[str, Any]) -> None:
-        """Refuse a configuration that fairseq's model can't have.
-
-        Raises:
-            UserError: an option has a value that is not `allowed`
-        """
-        for name, values in self.allowed.items():
-            if name in config and config[name] not in values:
-                text = " or ".join(map(str, values))
-                raise UserError(
-                    f"config.json has {name} {one_line(str(config[name]))}, but fairseq's model "
-                    f"has {text}: this folder can't be imported"
-                )
 
     def fairseq_options(self, config: Any, tensors: State) -> dict[str, Any]:
         """fairseq's options, ``arch`` among them, for a folder with these parameters."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ...checkpoints.configuration import no_larger_than
 from ...checkpoints.plain import reason, shorten
-from ...errors import UserError, as_user_error
+from ...errors import UserError, as_user_error, one_line
 from ...files import (
     MAX_JSON_BYTES,
     MAX_VOCABULARY_BYTES,
@@ -183,7 +183,12 @@ def read_config(family: Family, folder: Path) -> Any:
     """The folder's configuration, which fairseq's model must support."""
     path = folder / "config.json"
     values = read_json(path, advice=ADVICE)
-    family.check(values)
+    for name, allowed in family.allowed.items():
+        if name in values and values[name] not in allowed:
+            raise UserError(
+                f"config.json has {name} {one_line(str(values[name]))}, but fairseq's model has "
+                f"{' or '.join(map(str, allowed))}: this folder can't be imported"
+            )
     if fault := find_unreasonable_size(values, LARGEST):
         raise UserError(f"{path}: {fault}: {ADVICE}")
     with refuse_config(path):

@@ -144,15 +144,16 @@ def write_stock(loaded: Any, folder: Path) -> bool:
 def check_positions(loaded: Any, family: Family) -> None:
     """Refuse a model whose position scheme is not the scheme of the class."""
     stacks = loaded.stacks.values()
+    original_scheme = family.options["arch"].partition("_")[2]
     for name, stack in loaded.stacks.items():
         if isinstance(stack, Stack):
             scheme = stack.stack_config.positions.position_scheme
         else:
             scheme = stock_positions(*stacks).position_scheme
-        if scheme != family.positions:
+        if scheme != original_scheme:
             raise UserError(
                 f"{loaded.path} has the position scheme {scheme} in its {name}, but "
-                f"{family.model_class} has {family.positions} positions: {WITHOUT}"
+                f"{family.model_class} has {original_scheme} positions: {WITHOUT}"
             )
 
 

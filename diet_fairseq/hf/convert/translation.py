@@ -225,7 +225,6 @@ class M2M100(Translation):
     """The model of fairseq's ``translation_multi_simple_epoch``, with fairseq's sinusoids."""
 
     model_class = "M2M100ForConditionalGeneration"
-    positions = "sinusoidal"
     options: ClassVar = {
         "arch": "transformer_sinusoidal",
         "encoder_normalize_before": True,

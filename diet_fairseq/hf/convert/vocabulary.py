@@ -44,10 +44,6 @@ class Vocabulary(NamedTuple):
         Args:
             tokens: token -> id
             special: symbol of `SPECIAL`, or ``<mask>``, which comes last -> its token
-
-        Raises:
-            UserError: an id is not from 0 to ``size`` - 1, or belongs to two tokens; or a special
-                token other than ``<s>`` is missing
         """
         names: dict[int, str] = {}
         for token, number in tokens.items():
@@ -157,12 +153,7 @@ class Merges(BaseModel):
 
 
 def gpt2_vocabulary(folder: Path, size: int) -> Vocabulary:
-    """The vocabulary of a folder with a byte-level BPE: the symbols are GPT-2's numbers of pieces.
-
-    Args:
-        folder: the folder of the model
-        size: the number of ids
-    """
+    """The vocabulary of a byte-level BPE with ``size`` ids: the symbols are GPT-2's numbers."""
     path = folder / "vocab.json"
     tokens = read_tokens(path) if path.exists() else read_pieces(folder)
     numbers = gpt2_numbers(read_merges(folder))
@@ -196,11 +187,7 @@ def read_merges(folder: Path) -> list[str]:
 
 
 def gpt2_numbers(merges: list[str]) -> dict[str, int]:
-    """GPT-2's number of each piece: 256 bytes in GPT-2's order, then merges, then the end of text.
-
-    Raises:
-        UserError: a merge does not have two pieces
-    """
+    """GPT-2's number of each piece: 256 bytes in GPT-2's order, merges, and the end of text."""
     pieces = list(bytes_to_unicode().values())
     for merge in merges:
         parts = merge.split(" ")
