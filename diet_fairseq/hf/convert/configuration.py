@@ -1,6 +1,7 @@
-"""Conversion of options between fairseq and transformers' configurations.
+"""Conversion of options and names of parameters between fairseq's models and ours in transformers.
 
-fairseq stores gains in the state dict, transformers in the configuration.
+fairseq stores gains in the state dict, transformers in the configuration. Only the prefixes of the
+parameters' names differ, and tied parameters are stored once in transformers.
 """
 
 from argparse import Namespace
@@ -14,7 +15,6 @@ from ...models.adapters import PositionalEncoder, layer_norm_eps
 from ...positions.gain import ScoreParameters
 from ...positions.segments import SegmentScores
 from ..configuration import SIZES, DietEncoderConfig, DietTransformerConfig
-from .parameters import SPAN
 
 #: names of activations: fairseq's -> transformers'
 ACTIVATIONS = {
@@ -28,6 +28,40 @@ ACTIVATIONS = {
 }
 #: transformers' -> fairseq's
 FAIRSEQ_ACTIVATIONS = {target: name for name, target in ACTIVATIONS.items() if name != "gelu_fast"}
+#: the classification head of version 0.2 for question answering, which reads every token
+SPAN = "span"
+#: prefix in fairseq -> prefix in transformers; the first match counts
+ENCODER_NAMES = {
+    "encoder.sentence_encoder.": "model.",
+    "encoder.lm_head.weight": "lm_head.decoder.weight",
+    "encoder.lm_head.bias": "lm_head.decoder.bias",
+    "encoder.lm_head.": "lm_head.",
+    "pooler.": "model.pooler.",
+}
+TRANSFORMER_NAMES = {
+    "decoder.output_projection.": "lm_head.",
+    "encoder.": "model.encoder.",
+    "decoder.": "model.decoder.",
+}
+#: suffix of the names of entries in fairseq's state that are not parameters
+VERSION = ".version"
+
+
+def rename_parameter(name: str, config: Any, head: str | None = None) -> str:
+    """The name in transformers of a parameter of fairseq's model.
+
+    Args:
+        config: the model's configuration in transformers
+        head: the name of the classification head in fairseq; None: there is none
+    """
+    names = TRANSFORMER_NAMES if config.is_encoder_decoder else ENCODER_NAMES
+    if head and not config.is_encoder_decoder:
+        prefix = "qa_outputs." if head == SPAN else "classifier."
+        names = names | {f"classification_heads.{head}.": prefix}
+    for before, after in names.items():
+        if name.startswith(before):
+            return after + name.removeprefix(before)
+    return name
 
 
 def transformer_config(model: Any) -> DietTransformerConfig:

@@ -43,36 +43,26 @@ class Texts(BaseModel, strict=True):
 
 
 class Family:
-    """Base class of the descriptions of classes of transformers.
+    """Base class of the descriptions of classes of transformers."""
 
-    Attributes:
-        model_class: the name of the class whose outputs are compared
-        allowed: option of the configuration -> the values that fairseq's model supports
-        options: fairseq's options with one value for all models of the class
-        names: patterns of parameter names in transformers -> names in fairseq; the first match
-            counts, and None leaves a parameter out
-        option_names: fairseq's option -> name in the configuration of the same value
-        token_tables: fairseq's parameters with a row for each token -> index of their vocabulary
-        position_tables: fairseq's parameters with a row for each position
-        first_row: the row of position 0 in transformers' position tables; in fairseq it is row 2
-        optional: a pattern of the parameters that a folder may lack
-        heads: a pattern of the parameters of heads that are left out if the folder lacks them
-        headless_class: the name of the class without these heads
-        untrained: a pattern of fairseq's parameters that the class lacks and no training changes
-    """
-
-    model_class: ClassVar[str]
-    headless_class: ClassVar[str]
-    untrained: ClassVar[str] = r"(?!)"
+    model_class: ClassVar[str]  # the name of the class whose outputs are compared
+    headless_class: ClassVar[str]  # the name of the class without `heads`
+    #: option of the configuration -> the values that fairseq's model supports
     allowed: ClassVar[dict[str, tuple[Any, ...]]]
-    options: ClassVar[dict[str, Any]]
+    options: ClassVar[dict[str, Any]]  # fairseq's options with one value for the whole class
+    #: patterns of parameter names in transformers -> names in fairseq; the first match counts, and
+    #: None leaves a parameter out
     names: ClassVar[dict[str, str | None]]
-    option_names: ClassVar[dict[str, str]]
+    option_names: ClassVar[dict[str, str]]  # fairseq's option -> name in the configuration
+    #: fairseq's parameters with a row for each token -> index of their vocabulary
     token_tables: ClassVar[dict[str, int]]
-    position_tables: ClassVar[tuple[str, ...]] = ()
-    first_row: ClassVar[int]
-    optional: ClassVar[str] = r"(?!)"
+    position_tables: ClassVar[tuple[str, ...]] = ()  # fairseq's, with a row for each position
+    first_row: ClassVar[int]  # of position 0 in transformers' position tables; in fairseq it is 2
+    optional: ClassVar[str] = r"(?!)"  # pattern of the parameters that a folder may lack
+    #: pattern of the parameters of heads that are left out if the folder lacks them
     heads: ClassVar[str] = r"(?!)"
+    #: pattern of fairseq's parameters that the class lacks and no training changes
+    untrained: ClassVar[str] = r"(?!)"
 
     def fairseq_options(self, config: Any, tensors: State) -> dict[str, Any]:
         """fairseq's options, ``arch`` among them, for a folder with these parameters."""

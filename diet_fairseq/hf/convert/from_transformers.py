@@ -2,12 +2,15 @@
 
 import shutil
 from argparse import Namespace
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+import torch
 from fairseq.data import Dictionary
+from torch import Tensor, nn
 
 from ...checkpoints.configuration import no_larger_than
 from ...checkpoints.plain import quote, reason
@@ -24,10 +27,9 @@ from .checkpoint import (
     write_checkpoint,
     write_encoder_text,
 )
-from .configuration import fairseq_args
+from .configuration import VERSION, fairseq_args, rename_parameter
 from .family import Texts, read_texts
 from .original import FAMILIES, import_original, read_model_type, refuse_config
-from .parameters import load
 
 #: our configurations by their ``model_type``
 OURS = {kind.model_type: kind for kind in (DietEncoderConfig, DietTransformerConfig)}
@@ -101,6 +103,43 @@ def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], 
             description, engine="fairseq", folder=out, checkpoint=out / MODEL, data=out, **models
         ).write()  # fmt: skip
     return missing_names, unused_names
+
+
+def load(
+    model: nn.Module, config: Any, tensors: Mapping[str, Tensor]
+) -> tuple[list[str], list[str]]:
+    """Load parameters, named as in transformers, into fairseq's model.
+
+    Returns:
+        names of fairseq's parameters that ``tensors`` lacks, which keep the model's values, and
+        names of ``tensors`` that the model doesn't have
+    """
+    is_bare_encoder = not any(name.startswith(("model.", "lm_head.")) for name in tensors)
+    initial = model.state_dict()
+    state, names_read = {}, set()
+    for name, tensor in initial.items():
+        key = rename_parameter(name, config)
+        key = key.removeprefix("model.") if is_bare_encoder else key
+        if name.endswith(".gain"):
+            is_segment = name.endswith("segments.gain")
+            gain = config.segment_gain if is_segment else config.positions.position_gain
+            state[name] = tensor if gain is None else torch.tensor(gain, dtype=torch.float64)
+        elif key in tensors:
+            if tensors[key].shape != tensor.shape:
+                raise UserError(
+                    f"{key} is {tuple(tensors[key].shape)}, but the configuration asks for "
+                    f"{tuple(tensor.shape)}: the folder's files don't belong together"
+                )
+            state[name] = tensors[key]
+            names_read.add(key)
+    nn.Module.load_state_dict(model, state, strict=False)
+    places = {(initial[name].data_ptr(), initial[name].shape) for name in state}
+    missing_names = [
+        name
+        for name, tensor in initial.items()
+        if (tensor.data_ptr(), tensor.shape) not in places and not name.endswith(VERSION)
+    ]
+    return missing_names, [name for name in tensors if name not in names_read]
 
 
 def dictionary_names(folder: Path, args: Namespace, texts: Texts) -> list[str]:

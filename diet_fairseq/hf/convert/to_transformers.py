@@ -25,8 +25,7 @@ from ..encoders import (
 from ..tokenizer import FILES, SUBWORDS, DietEncoderTokenizer, DietTokenizer, gpt2_tokenizer
 from ..transformer import DietForConditionalGeneration
 from .card import model_card
-from .configuration import encoder_config, transformer_config
-from .parameters import SPAN, VERSION, rename_parameter
+from .configuration import SPAN, VERSION, encoder_config, rename_parameter, transformer_config
 
 #: largest difference of outputs, which comes from the order of sums
 TOLERANCE = 1e-3
@@ -110,14 +109,18 @@ def generation_config(model: Any, **changes: Any) -> Any:
 
 def write_tokenizer(folder: Path, loaded: LoadedModel, config: Any) -> None:
     """Write the tokenizer, or only the dictionaries if the model has no subwords."""
-    description, task = loaded.description, loaded.task
-    source, target = task.source_dictionary, task.target_dictionary
-    if description.subword_model is None:  # `diet-fairseq import hf` needs the dictionaries
-        source.save(str(folder / FILES["vocab_file"]))
+    description, directions = loaded.description, loaded.description.directions
+    source, target = loaded.task.source_dictionary, loaded.task.target_dictionary
+    files = [str(folder / FILES[name]) for name in ("vocab_file", "target_vocab_file")]
+    if description.subword_model is None or directions:
+        # `import hf` needs the dictionaries, and the task may have added language tags to them
+        source.save(files[0])
         if target != source:
-            target.save(str(folder / FILES["target_vocab_file"]))
+            target.save(files[1])
+    else:
+        files = [str(file) for file in dictionary_paths(description)]
+    if description.subword_model is None:
         return
-    files = [str(file) for file in dictionary_paths(description)]
     subwords = description.tokenizers[0].subwords
     if isinstance(subwords, Gpt2) and loaded.is_encoder:
         shutil.copyfile(files[0], folder / FILES["vocab_file"])
@@ -125,12 +128,6 @@ def write_tokenizer(folder: Path, loaded: LoadedModel, config: Any) -> None:
         options = {"model_max_length": config.max_source_positions}
         gpt2_tokenizer(source.indices, subwords, **options).save_pretrained(folder)
         return
-    directions = description.directions
-    if directions:  # the task may have added language tags to its dictionaries
-        files = [str(folder / FILES[name]) for name in ("vocab_file", "target_vocab_file")]
-        source.save(files[0])
-        if target != source:
-            target.save(files[1])
     tokenizer_class: Any = DietEncoderTokenizer if loaded.is_encoder else DietTokenizer
     tokenizer = tokenizer_class(
         vocab_file=files[0],

@@ -25,15 +25,10 @@ PIECES = "sentencepiece.bpe.model"
 
 
 class Vocabulary(NamedTuple):
-    """A transformers vocabulary as a dictionary of fairseq.
+    """A transformers vocabulary as a dictionary of fairseq."""
 
-    Attributes:
-        symbols: the symbols in fairseq's order
-        ids: the symbols' ids in transformers; -1: transformers' vocabulary lacks the symbol
-    """
-
-    symbols: list[str]
-    ids: list[int]
+    symbols: list[str]  # in fairseq's order
+    ids: list[int]  # in transformers; -1: transformers' vocabulary lacks the symbol
 
     @classmethod
     def from_tokens(cls, tokens: Mapping[str, int], size: int, special: Mapping[str, str]) -> Any:
