@@ -28,7 +28,7 @@ from .checkpoint import (
     write_encoder_text,
 )
 from .configuration import VERSION, fairseq_args, rename_parameter
-from .family import Texts, read_texts
+from .family import read_texts
 from .original import FAMILIES, import_original, read_model_type, refuse_config
 
 #: our configurations by their ``model_type``
@@ -39,22 +39,16 @@ ADVICE = "give another folder of `diet-fairseq export hf` or save_pretrained"
 def run(args: Namespace) -> None:
     refuse_existing(args.out)
     kind = read_model_type(args.folder, (*OURS, *FAMILIES), "import hf reads", ADVICE)
-    if kind in FAMILIES:
-        with atomic_folder(args.out) as out:
-            lines = import_original(kind, args.folder, out, args.out)
-        print(*lines, sep="\n")
-        return
-    config = configuration(args.folder)
+    config = None if kind in FAMILIES else read_configuration(args.folder)
     with atomic_folder(args.out) as out:
-        missing_names, unused_names = write(args.folder, out, config, args.out)
-    if missing_names:
-        print(f"newly initialised, because the folder lacks them: {', '.join(missing_names)}")
-    if unused_names:
-        print(f"not imported: {', '.join(unused_names)}")
-    print(f"wrote {args.out / MODEL}: use it with --user-dir diet_fairseq and the data {args.out}")
+        if config is None:
+            lines = import_original(kind, args.folder, out, args.out)
+        else:
+            lines = import_ours(args.folder, out, config, args.out)
+    print(*lines, sep="\n")
 
 
-def configuration(folder: Path) -> Any:
+def read_configuration(folder: Path) -> Any:
     """The configuration of one of our models; no code of the folder is run."""
     path = folder / "config.json"
     values = read_json(path, advice=ADVICE)
@@ -66,21 +60,25 @@ def configuration(folder: Path) -> Any:
     return config
 
 
-def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], list[str]]:
+def import_ours(folder: Path, out: Path, config: Any, data: Path) -> list[str]:
     """Write a folder with a checkpoint to ``out``, which will be renamed to ``data``.
 
     Returns:
-        names of parameters that the folder lacks, and names of its tensors that are not read
+        lines to print after renaming
     """
     tensors = read_tensors(folder)
     args = fairseq_args(config)
     args.nsp = "nsp_head.weight" in tensors
     texts = read_texts(folder)
+    names = ["dict.txt"]  # of an encoder, or of all languages
     if config.is_encoder_decoder:  # fairseq needs names, which need not be languages
         args.source_lang = texts.source_lang or "source"
         args.target_lang = texts.target_lang or "target"
+        if texts.directions is None:
+            names = [f"dict.{language}.txt" for language in (args.source_lang, args.target_lang)]
+        elif (folder / FILES["target_vocab_file"]).is_file():
+            names = ["dict.SRC.txt", "dict.TGT.txt"]
     new_tokens = {number: token.content for number, token in texts.added_tokens_decoder.items()}
-    names = dictionary_names(folder, args, texts)
     source, target = write_dictionaries(folder, out, config, names, new_tokens)
     args = complete_options(args, data, "translation" if config.is_encoder_decoder else "masked_lm")
     size = sum(tensor.nbytes for tensor in tensors.values())
@@ -102,7 +100,15 @@ def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], 
         replace(
             description, engine="fairseq", folder=out, checkpoint=out / MODEL, data=out, **models
         ).write()  # fmt: skip
-    return missing_names, unused_names
+    lines = []
+    if missing_names:
+        lines.append(
+            f"newly initialised, because the folder lacks them: {', '.join(missing_names)}"
+        )
+    if unused_names:
+        lines.append(f"not imported: {', '.join(unused_names)}")
+    lines.append(f"wrote {data / MODEL}: use it with --user-dir diet_fairseq and the data {data}")
+    return lines
 
 
 def load(
@@ -140,16 +146,6 @@ def load(
         if (tensor.data_ptr(), tensor.shape) not in places and not name.endswith(VERSION)
     ]
     return missing_names, [name for name in tensors if name not in names_read]
-
-
-def dictionary_names(folder: Path, args: Namespace, texts: Texts) -> list[str]:
-    """The names of the dictionaries that fairseq's tasks read."""
-    if not hasattr(args, "source_lang"):
-        return ["dict.txt"]
-    if texts.directions is None:
-        return [f"dict.{language}.txt" for language in (args.source_lang, args.target_lang)]
-    is_pair = (folder / FILES["target_vocab_file"]).is_file()
-    return ["dict.SRC.txt", "dict.TGT.txt"] if is_pair else ["dict.txt"]  # of all languages
 
 
 def write_dictionaries(
