@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from torch import Tensor
 
 from ...files import MAX_VOCABULARY_BYTES, check_regular, read_json_object
-from ...text.subwords import TARGET, copy_subwords
+from ...text.subwords import copy_subwords
 from ...translate.model_json import DirectionsJson, Language
 from .configuration import FAIRSEQ_ACTIVATIONS
 from .vocabulary import ADVICE, PIECES, Vocabulary
@@ -61,6 +61,7 @@ class Family:
     optional: ClassVar[str] = r"(?!)"  # pattern of the parameters that a folder may lack
     #: pattern of the parameters of heads that are left out if the folder lacks them
     heads: ClassVar[str] = r"(?!)"
+    pieces: ClassVar[str] = PIECES  # the SentencePiece model
     #: pattern of fairseq's parameters that the class lacks and no training changes
     untrained: ClassVar[str] = r"(?!)"
 
@@ -94,28 +95,15 @@ class Family:
             state[name] = state[name][2 - self.first_row :]
         return state
 
-    def subword_models(self, folder: Path) -> list[Path]:
-        """The SentencePiece models of source and target, or the model that both share."""
-        return [folder / PIECES]
-
     def write_text(self, folder: Path, out: Path) -> dict[str, Any]:
-        """Write the files of the subword models.
+        """Write the files of the subword model.
 
         Returns:
             the fields of `ModelDescription` that a translation model needs
         """
-        models = self.subword_models(folder)
-        for model in models:
-            check_regular(model, MAX_VOCABULARY_BYTES)
-        if len({model.read_bytes() for model in models}) == 1:
-            models = models[:1]
-        kind = "sentencepiece"
-        prefixes = {"subword_model": "", "target_subword_model": TARGET}
-        copies = {
-            field: copy_subwords(kind, model, out, prefix)
-            for model, (field, prefix) in zip(models, prefixes.items(), strict=False)
-        }
-        return {"subwords": kind, **copies}
+        check_regular(folder / self.pieces, MAX_VOCABULARY_BYTES)
+        model = copy_subwords("sentencepiece", folder / self.pieces, out)
+        return {"subwords": "sentencepiece", "subword_model": model}
 
     def difference(
         self, model: Any, reference: Any, vocabularies: list[Vocabulary]

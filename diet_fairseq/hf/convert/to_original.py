@@ -45,8 +45,17 @@ WITHOUT = "leave out --original, which exports the model with the classes of die
 
 def export_original(loaded: Any, out: Path) -> None:
     """Write the folder of a `LoadedModel` that transformers loads without diet_fairseq."""
+    description = loaded.description
+    folders = [loaded.path.parent, description.folder, description.data or description.folder]
+    originals = [folder / ORIGINAL for folder in folders if (folder / ORIGINAL).is_dir()]
     with TemporaryDirectory() as stock:
-        folder = find_original(loaded, Path(stock))
+        if not originals and not write_stock(loaded, Path(stock)):
+            raise UserError(
+                f"--original needs the folder {ORIGINAL} of `diet-fairseq import hf`, but "
+                f"{folders[0] / ORIGINAL} is not there: copy it from the imported model, or "
+                f"{WITHOUT}"
+            )
+        folder = originals[0] if originals else Path(stock)
         kind = read_model_type(folder, FAMILIES, "--original writes", WITHOUT)
         export_class(loaded, FAMILIES[kind], folder, out)
 
@@ -85,21 +94,6 @@ def export_class(loaded: Any, family: Any, folder: Path, out: Path) -> None:
     print(
         f"{out}: {reference.config.architectures[0]}, {reference.num_parameters():,} parameters, "
         "which transformers loads without diet_fairseq"
-    )
-
-
-def find_original(loaded: Any, stock: Path) -> Path:
-    """The folder `ORIGINAL` beside the checkpoint or its dictionaries; else ``stock``, filled."""
-    description = loaded.description
-    folders = [loaded.path.parent, description.folder, description.data or description.folder]
-    for folder in folders:
-        if (folder / ORIGINAL).is_dir():
-            return Path(folder / ORIGINAL)
-    if write_stock(loaded, stock):
-        return stock
-    raise UserError(
-        f"--original needs the folder {ORIGINAL} of `diet-fairseq import hf`, but "
-        f"{folders[0] / ORIGINAL} is not there: copy it from the imported model, or {WITHOUT}"
     )
 
 

@@ -12,6 +12,9 @@ from transformers.models.m2m_100.tokenization_m2m_100 import FAIRSEQ_LANGUAGE_CO
 from transformers.models.mbart.tokenization_mbart import FAIRSEQ_LANGUAGE_CODES as MBART_CODES
 from transformers.models.nllb.tokenization_nllb import FAIRSEQ_LANGUAGE_CODES as NLLB_CODES
 
+from ...files import MAX_VOCABULARY_BYTES, check_regular
+from ...text.subwords import TARGET as TARGET_PREFIX
+from ...text.subwords import copy_subwords
 from ...translate.directions import EOS, LANGUAGE, SOURCE, TARGET, Directions, Marks
 from .family import ACTIVATION_NAMES, Family, State, Texts, read_texts
 from .vocabulary import Vocabulary, gpt2_vocabulary, read_pieces, read_tokens, write_gpt2
@@ -273,6 +276,7 @@ class Marian(Translation):
     optional = r"final_logits_bias|.*embed_positions\.weight"
     options: ClassVar = {"arch": "transformer_learned", "decoder_output_bias": True}
 
+    pieces = "source.spm"
     tag = ">>(.+)<<"
 
     def vocabularies(self, folder: Path, config: Any) -> list[Vocabulary]:
@@ -293,8 +297,13 @@ class Marian(Translation):
     def marks(self, texts: Texts) -> Marks:
         return Marks(source_prefix=(TARGET,))
 
-    def subword_models(self, folder: Path) -> list[Path]:
-        return [folder / "source.spm", folder / "target.spm"]
+    def write_text(self, folder: Path, out: Path) -> dict[str, Any]:
+        text, target = super().write_text(folder, out), folder / "target.spm"
+        check_regular(target, MAX_VOCABULARY_BYTES)
+        if target.read_bytes() != (folder / self.pieces).read_bytes():
+            copy = copy_subwords("sentencepiece", target, out, TARGET_PREFIX)
+            text["target_subword_model"] = copy
+        return text
 
     def convert(self, tensors: State, vocabularies: list[Vocabulary], config: Any) -> State:
         state = super().convert(tensors, vocabularies, config)
