@@ -8,7 +8,7 @@ from fairseq.data.data_utils import collate_tokens
 
 from ...files import open_text
 from .family import Family, State
-from .vocabulary import MASK, Vocabulary, gpt2_vocabulary, read_pieces, write_gpt2
+from .vocabulary import MASK, BytePairs, Vocabulary, read_pieces
 
 BODY = "encoder.sentence_encoder."
 HEAD = "encoder.lm_head."
@@ -215,13 +215,7 @@ class XLMRoberta(MaskedLM):
         return state | {f"{BODY}embed_segments.weight": kind}
 
 
-class Roberta(XLMRoberta):
+class Roberta(BytePairs, XLMRoberta):
     """RoBERTa, whose dictionary contains GPT-2's numbers of pieces instead of pieces."""
 
     model_class = "RobertaForMaskedLM"
-
-    def vocabularies(self, folder: Path, config: Any) -> list[Vocabulary]:
-        return [gpt2_vocabulary(folder, config.vocab_size)]
-
-    def write_text(self, folder: Path, out: Path) -> dict[str, Any]:
-        return write_gpt2(folder, out)

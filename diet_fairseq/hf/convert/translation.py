@@ -17,7 +17,7 @@ from ...text.subwords import TARGET as TARGET_PREFIX
 from ...text.subwords import copy_subwords
 from ...translate.directions import EOS, LANGUAGE, SOURCE, TARGET, Directions, Marks
 from .family import ACTIVATION_NAMES, Family, State, Texts, read_texts
-from .vocabulary import Vocabulary, gpt2_vocabulary, read_pieces, read_tokens, write_gpt2
+from .vocabulary import BytePairs, Vocabulary, read_pieces, read_tokens
 
 #: the bias of a symbol without an id is the smallest bias minus this number: its probability is
 #: negligible in float32, and the label-smoothed loss stays finite
@@ -168,7 +168,7 @@ def default_direction(texts: Texts, directions: Directions | None) -> tuple[str,
     return first, target if target in targets[first] else targets[first][0]
 
 
-class Bart(Translation):
+class Bart(BytePairs, Translation):
     """Learned positions, post-norm, LayerNorm after the embeddings, and RoBERTa's dictionary."""
 
     model_class = "BartForConditionalGeneration"
@@ -186,12 +186,6 @@ class Bart(Translation):
         """The only direction, in which source and target begin with ``<s>``."""
         pair = default_direction(texts, None)
         return Directions({}, (pair,), Marks(source_prefix=("<s>",), target_prefix=("<s>",)))
-
-    def vocabularies(self, folder: Path, config: Any) -> list[Vocabulary]:
-        return [gpt2_vocabulary(folder, config.vocab_size)]
-
-    def write_text(self, folder: Path, out: Path) -> dict[str, Any]:
-        return write_gpt2(folder, out)
 
 
 class MBart(Translation):

@@ -147,27 +147,28 @@ class Merges(BaseModel):
     model: Model
 
 
-def gpt2_vocabulary(folder: Path, size: int) -> Vocabulary:
-    """The vocabulary of a byte-level BPE with ``size`` ids: the symbols are GPT-2's numbers."""
-    path = folder / "vocab.json"
-    tokens = read_tokens(path) if path.exists() else read_pieces(folder)
-    numbers = gpt2_numbers(read_merges(folder))
-    symbols = {
-        str(numbers.get(token, token)): n
-        for token, n in tokens.items()
-        if token != MASK or n < size  # BART's tokenizer may have a mask that the model lacks
-    }
-    return Vocabulary.from_tokens(symbols, size, {MASK: MASK})
+class BytePairs:
+    """Methods of a `Family` whose dictionary contains GPT-2's numbers of pieces."""
 
+    def vocabularies(self, folder: Path, config: Any) -> list[Vocabulary]:
+        path, size = folder / "vocab.json", config.vocab_size
+        tokens = read_tokens(path) if path.exists() else read_pieces(folder)
+        numbers = gpt2_numbers(read_merges(folder))
+        symbols = {
+            str(numbers.get(token, token)): n
+            for token, n in tokens.items()
+            if token != MASK or n < size  # BART's tokenizer may have a mask that the model lacks
+        }
+        return [Vocabulary.from_tokens(symbols, size, {MASK: MASK})]
 
-def write_gpt2(folder: Path, out: Path) -> dict[str, Any]:
-    """Write the two files of ``--bpe gpt2``; see `Family.write_text`."""
-    merges = read_merges(folder)
-    (out / GPT2_NUMBERS).write_text(json.dumps(gpt2_numbers(merges)), encoding="utf-8")
-    model = out / SUBWORD_FILES["gpt2"]
-    lines = ["#version: 0.2", *merges]
-    model.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    return {"subwords": "gpt2", "subword_model": model}
+    def write_text(self, folder: Path, out: Path) -> dict[str, Any]:
+        """Write the two files of ``--bpe gpt2``."""
+        merges = read_merges(folder)
+        (out / GPT2_NUMBERS).write_text(json.dumps(gpt2_numbers(merges)), encoding="utf-8")
+        model = out / SUBWORD_FILES["gpt2"]
+        lines = ["#version: 0.2", *merges]
+        model.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        return {"subwords": "gpt2", "subword_model": model}
 
 
 def read_merges(folder: Path) -> list[str]:
