@@ -34,7 +34,6 @@ class DietPreTrainedModel(PreTrainedModel):
     """The base class of all our models in transformers."""
 
     config: DietConfig
-    config_class: Any = DietConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _skip_keys_device_placement = [CACHE]  # noqa: RUF012

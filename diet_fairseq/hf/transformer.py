@@ -146,7 +146,6 @@ class DietTransformerPreTrainedModel(DietPreTrainedModel):
     """The base class of encoder-decoder models."""
 
     config: DietTransformerConfig
-    config_class = DietTransformerConfig
 
     def resize_token_embeddings(
         self, new_num_tokens: int | None = None, *args: Any, **kwargs: Any
