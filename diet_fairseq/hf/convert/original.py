@@ -69,21 +69,16 @@ TOLERANCE = 1e-5
 
 
 class Generation(BaseModel, strict=True):
-    """Defaults of ``generate`` that model.json stores, and others that change translations."""
+    """Defaults of ``generate`` that model.json stores, and others with their neutral values."""
 
     num_beams: int | None = None
     length_penalty: float | None = None
     max_length: int | None = None
     max_new_tokens: int | None = None
-    no_repeat_ngram_size: int | None = None
-    repetition_penalty: float | None = None
-    encoder_no_repeat_ngram_size: int | None = None
-    min_length: int | None = None
-
-
-#: values of `Generation` that change nothing
-NEUTRAL = {"no_repeat_ngram_size": 0, "repetition_penalty": 1.0, "min_length": 0,
-           "encoder_no_repeat_ngram_size": 0}  # fmt: skip
+    no_repeat_ngram_size: int | None = 0
+    repetition_penalty: float | None = 1.0
+    encoder_no_repeat_ngram_size: int | None = 0
+    min_length: int | None = 0
 
 
 def import_original(kind: str, folder: Path, out: Path, data: Path) -> list[str]:
@@ -264,8 +259,9 @@ def write_model_json(
     for name in ("config.json", "generation_config.json"):
         if (folder / name).exists():
             read = read_json_object(folder / name, Generation, MAX_JSON_BYTES, ADVICE)
-            values |= read.model_dump(exclude_none=True)
-    if unsupported := {n: v for n, v in values.items() if v != NEUTRAL.get(n, v)}:
+            values |= read.model_dump(exclude_unset=True, exclude_none=True)
+    neutral = Generation().model_dump(exclude_none=True)
+    if unsupported := {n: v for n, v in values.items() if v != neutral.get(n, v)}:
         text = ", ".join(f"{name} {value}" for name, value in unsupported.items())
         print(f"not imported, because model.json has no such options: {text}")
     longest = values.get("max_new_tokens") or values.get("max_length", 1) - 1  # without the start
