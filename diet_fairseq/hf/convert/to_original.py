@@ -109,7 +109,7 @@ def write_stock(loaded: Any, folder: Path) -> bool:
     config: Any = (encoder_config if loaded.is_encoder else transformer_config)(loaded.model)
     family: Any = Roberta if loaded.is_encoder else Bart
     names = {"vocab_size": "vocab_size", **family.option_names}
-    values = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
+    values: dict[str, Any] = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
     values |= {key: getattr(config, name) for name, key in names.items() if hasattr(config, name)}
     if loaded.is_encoder:
         positions = loaded.model.encoder.sentence_encoder.embed_positions.weight
