@@ -136,6 +136,9 @@ class DietStack(Stack, DietPreTrainedModel):
             attention_mask: (B, T), 0 at padding; None: padding follows from the tokens
             tokens: (B, T) int64, or None
             embeddings: (B, T, d), or None
+
+        Raises:
+            ValueError: both tokens and embeddings are given, or neither
         """
         if tokens is not None and embeddings is not None:
             raise ValueError("input_ids and inputs_embeds are both given: give only one of them")
@@ -148,7 +151,14 @@ class DietStack(Stack, DietPreTrainedModel):
         return torch.zeros(embeddings.shape[:2], dtype=torch.bool, device=embeddings.device)
 
     def read_output_options(self, options: dict[str, Any]) -> tuple[Any, ...]:
-        """The options ``output_hidden_states`` and ``output_attentions`` of a forward pass."""
+        """The options ``output_hidden_states`` and ``output_attentions`` of a forward pass.
+
+        Args:
+            options: the keyword arguments of the call; the configuration has the defaults
+
+        Raises:
+            ValueError: an argument sets token positions
+        """
         for name in ("position_ids", "decoder_position_ids"):
             if options.get(name) is not None:
                 raise ValueError(

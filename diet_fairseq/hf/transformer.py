@@ -28,9 +28,12 @@ SOURCE, TARGET = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
 
 @dataclass
 class TransformersCache:
-    """A cache of transformers, which reorders it itself, as a `transformer.DecodingCache`."""
+    """A cache of transformers with the interface of `transformer.DecodingCache`.
 
-    cache: EncoderDecoderCache  # dynamic or static: the tensors of a static cache are longer
+    transformers reorders the cache itself.
+    """
+
+    cache: EncoderDecoderCache  # a static cache has longer tensors than the stored keys
     length: int  # number of target tokens in the cache
     new_length: int  # number of target tokens in the cache after the forward pass
     source_length: int  # number of source tokens
