@@ -29,12 +29,7 @@ SIZES = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads", "normalize_b
 
 
 def find_unreasonable_size(values: Mapping[str, Any], largest: Mapping[str, int]) -> str | None:
-    """An error text for the first size that is negative or too large, or None.
-
-    Args:
-        values: the configuration
-        largest: part of the name of a size -> its largest value
-    """
+    """An error text for the first size that is negative or above ``largest``, or None."""
     for name, value in values.items():
         for part, most in largest.items():
             if part in name and isinstance(value, int | float) and not 0 <= value <= most:

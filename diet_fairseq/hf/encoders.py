@@ -79,14 +79,12 @@ class DietEncoderModel(DietEncoder):
     """An encoder without a head."""
 
     config: DietEncoderConfig
-    config_class = DietEncoderConfig
 
 
 class DietEncoderPreTrainedModel(DietPreTrainedModel):
     """Base class of encoders with a head."""
 
     config: DietEncoderConfig
-    config_class = DietEncoderConfig
 
     def __init__(self, config: DietEncoderConfig) -> None:
         super().__init__(config)

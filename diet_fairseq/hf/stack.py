@@ -34,7 +34,6 @@ class DietPreTrainedModel(PreTrainedModel):
     """The base class of all our models in transformers."""
 
     config: DietConfig
-    config_class: Any = DietConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _skip_keys_device_placement = [CACHE]  # noqa: RUF012
@@ -92,7 +91,6 @@ class DietStack(Stack, DietPreTrainedModel):
     """The base class of our encoder and decoder with the interface of transformers.
 
     Args:
-        config: the configuration
         side: "encoder" or "decoder"
         vocabulary: the number of tokens
     """
@@ -114,7 +112,10 @@ class DietStack(Stack, DietPreTrainedModel):
         name = self.config._attn_implementation
         if name == "eager":
             return "reference"
-        return super().backend_setting() if name == "sdpa" else find_registered_backend(name)
+        if name == "sdpa":
+            return super().backend_setting()
+        # schemes with terms that are not an additive mask do not use the function
+        return Backend(partial(call_registered, name), serves=KINDS - UNFUSED)
 
     @property
     def gradient_checkpointing(self) -> bool:
@@ -187,17 +188,11 @@ def select_states(states: list[Tensor], features: Tensor, selection: Any) -> Any
     return tuple(state if index in wanted else None for index, state in enumerate(states))
 
 
-def find_registered_backend(name: str) -> Backend:
-    """A backend that calls an attention function that is registered with transformers.
+def call_registered(name: str, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
+    """Compute an attention call with an attention function that is registered with transformers.
 
     The mask of the function is `attention_bias`, one tensor for positions, segments and masks.
-    Schemes with terms that are not an additive mask do not use the function.
     """
-    return Backend(partial(call_registered, name), serves=KINDS - UNFUSED)
-
-
-def call_registered(name: str, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
-    """Compute an attention call with the registered attention function of this name."""
     call = call.fold_temperature()
     bias = attention_bias(call)
     # the mask is complete: a function must not add a causal one

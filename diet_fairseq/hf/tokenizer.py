@@ -317,16 +317,12 @@ class DietEncoderTokenizer(DietTokenizer):
         super().__init__(vocab_file, begins=begins, **kwargs)
 
 
-def gpt2_tokenizer(vocabulary: dict[str, int], subwords: Gpt2, **options: Any) -> RobertaTokenizer:
+def gpt2_tokenizer(vocabulary: dict[str, int], subwords: Gpt2, **options: Any) -> Any:
     """transformers' own tokenizer of RoBERTa, with the ids of fairseq's dictionary.
 
     Args:
         vocabulary: symbol -> id, for GPT-2's numbers of pieces and for special symbols
-        subwords: the pieces and their numbers
         options: further arguments of `RobertaTokenizer`
-
-    Raises:
-        UserError: the dictionary lacks a number
     """
     numbers = subwords.numbers
     if missing := [piece for piece, number in numbers.items() if str(number) not in vocabulary]:
@@ -338,10 +334,7 @@ def gpt2_tokenizer(vocabulary: dict[str, int], subwords: Gpt2, **options: Any) -
     others = {symbol: n for symbol, n in vocabulary.items() if symbol not in subwords.pieces}
     ids = {piece: vocabulary[str(number)] for piece, number in numbers.items()}
     tokenizer_class: Any = RobertaTokenizer
-    tokenizer: RobertaTokenizer = tokenizer_class(
-        vocab=others | ids, merges=subwords.merges, **options
-    )
-    return tokenizer
+    return tokenizer_class(vocab=others | ids, merges=subwords.merges, **options)
 
 
 class Segmentation:
@@ -397,11 +390,7 @@ class Segmentation:
 
 
 def check_languages(known: Directions, source: str | None, target: str | None) -> None:
-    """Refuse a language that a multilingual model lacks; all pairs of its languages are allowed.
-
-    Raises:
-        UserError: the model lacks a language
-    """
+    """Refuse a language that a multilingual model lacks; all pairs of its languages are allowed."""
     languages = {*known.tags, *(language for pair in known.pairs for language in pair)}
     for name, language in (("src_lang", source), ("tgt_lang", target)):
         if language not in languages:
@@ -412,16 +401,7 @@ def check_languages(known: Directions, source: str | None, target: str | None) -
 
 
 def build_frame(before: Sequence[str], after: Sequence[str], vocabulary: dict[str, int]) -> Any:
-    """The post-processor that adds tokens before and after a text, and after a second text.
-
-    Args:
-        before: tokens before the first text
-        after: tokens after each text
-        vocabulary: token -> id
-
-    Raises:
-        UserError: the vocabulary lacks a token
-    """
+    """The post-processor that adds tokens before the first text and after each text."""
     if missing := [token for token in (*before, *after) if token not in vocabulary]:
         raise UserError(f"the dictionary lacks the tag {one_line(missing[0])}: export again")
     special = [

@@ -1,5 +1,6 @@
 """Encoder-decoder models: translation with transformers' `generate`."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
@@ -15,14 +16,60 @@ from transformers.utils.generic import can_return_tuple, merge_with_config_defau
 
 from ..errors import UserError
 from ..transformer import Decoder
-from .cache import TransformersCache
 from .configuration import CACHE, DietTransformerConfig
 from .encoders import DietEncoder
 from .stack import DietPreTrainedModel, DietStack, select_states
 
-# Notation: B sentences, S source tokens, T target tokens, d model dimension, V words.
+# Notation: B sentences, S source tokens, T target tokens, Tk keys, H heads, d model dimension,
+# d_h width of a head, V words.
 
 SOURCE, TARGET = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
+
+
+@dataclass
+class TransformersCache:
+    """A cache of transformers with the interface of `transformer.DecodingCache`.
+
+    transformers reorders the cache itself.
+    """
+
+    cache: EncoderDecoderCache  # a static cache has longer tensors than the stored keys
+    length: int  # number of target tokens in the cache
+    new_length: int  # number of target tokens in the cache after the forward pass
+    source_length: int  # number of source tokens
+    source_padding_mask: Tensor | None = None  # (B, S) bool, set in each forward pass
+
+    def store(self, layer: int, is_cross: bool) -> "KeysAndValues":
+        """The keys and values of a layer's self-attention or cross-attention."""
+        return KeysAndValues(self, layer, is_cross)
+
+
+class KeysAndValues:
+    """The keys and values of one attention, (B, H, Tk, d_h) each."""
+
+    def __init__(self, owner: TransformersCache, layer: int, is_cross: bool) -> None:
+        cache: Any = owner.cache
+        self.is_updated, self.layer, self.is_cross = cache.is_updated, layer, is_cross
+        self.part = cache.cross_attention_cache if is_cross else cache.self_attention_cache
+        self.length = owner.source_length if is_cross else owner.new_length
+
+    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Add the keys and values of new tokens, (B, H, new, d_h), and return all."""
+        keys, values = self.part.update(keys, values, self.layer)
+        if self.is_cross:
+            self.is_updated[self.layer] = True
+        return self._truncate(keys, values)
+
+    def get_all(self) -> tuple[Tensor, Tensor] | None:
+        """The keys and values of the source in cross-attention; None: not stored yet."""
+        if not self.is_updated.get(self.layer):
+            return None
+        stored = self.part.layers[self.layer]
+        return self._truncate(stored.keys, stored.values)
+
+    def _truncate(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """The keys and values without the unused end of a static cache."""
+        return keys[:, :, : self.length], values[:, :, : self.length]
 
 
 class DietDecoder(DietStack, Decoder):
@@ -102,7 +149,6 @@ class DietTransformerPreTrainedModel(DietPreTrainedModel):
     """The base class of encoder-decoder models."""
 
     config: DietTransformerConfig
-    config_class = DietTransformerConfig
 
     def resize_token_embeddings(
         self, new_num_tokens: int | None = None, *args: Any, **kwargs: Any

@@ -14,7 +14,7 @@ hf = pytest.importorskip("diet_fairseq.hf", reason="transformers is not installe
 
 from diet_fairseq.hf.convert import to_transformers  # noqa: E402
 from diet_fairseq.hf.convert.configuration import fairseq_args  # noqa: E402
-from diet_fairseq.hf.convert.parameters import load  # noqa: E402
+from diet_fairseq.hf.convert.from_transformers import load  # noqa: E402
 from diet_fairseq.hf.convert.to_transformers import convert  # noqa: E402
 
 

@@ -21,8 +21,9 @@ from huggingface_hub import ModelCard
 from diet_fairseq import Translator, files
 from diet_fairseq.cli import main
 from diet_fairseq.errors import UserError
-from diet_fairseq.hf.convert import marian
 from diet_fairseq.hf.convert.card import read_license
+from diet_fairseq.hf.convert.original import FAMILIES
+from diet_fairseq.hf.convert.translation import Marian
 from diet_fairseq.models.warm_start import checkpoint_loading
 from diet_fairseq.text.subwords import SentencePiece
 from diet_fairseq.translate.directions import Marks
@@ -511,13 +512,13 @@ def test_missing_parameters_are_named(marian_folder, tmp_path):
 
 
 def test_a_model_that_computes_something_else_is_refused(marian_folder, tmp_path, monkeypatch):
-    class WithoutStart(marian.Marian):
+    class WithoutStart(Marian):
         def convert(self, tensors, vocabularies, config):
             state = super().convert(tensors, vocabularies, config)
             state["decoder.embed_positions.weight"] = state["encoder.embed_positions.weight"]
             return state
 
-    monkeypatch.setattr(marian, "FAMILY", WithoutStart())
+    monkeypatch.setitem(FAMILIES, "marian", WithoutStart())
     text = refused(take_back, marian_folder, tmp_path / "out")
     assert "fairseq's model does not reproduce MarianMTModel (outputs differ by " in text
     assert not (tmp_path / "out").exists()

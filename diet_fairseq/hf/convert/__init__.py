@@ -1,10 +1,10 @@
 """Conversion between fairseq's models and folders of transformers; needs fairseq.
 
 `to_transformers` is ``diet-fairseq export hf``, and `from_transformers` is ``diet-fairseq import
-hf``. `configuration` converts options and `parameters` converts parameters, in both directions.
-`card` writes the model card.
+hf``. `configuration` converts options and names of parameters, in both directions. `card` writes
+the model card.
 
-`original` imports models of transformers' own classes, and `to_original` exports them again. A
-module for each class, such as `marian`, describes the class; `family`, `translation` and
-`masked_lm` are the base classes of these descriptions.
+`original` imports models of transformers' own classes, and `to_original` exports them again.
+`translation` and `masked_lm` describe these classes; `family` is the base class of the
+descriptions, and `vocabulary` reads the vocabularies.
 """

@@ -39,12 +39,6 @@ tokenizer = AutoTokenizer.from_pretrained("{name}")
 
 {license}
 """
-FIRST = "import diet_fairseq.hf  # registers the model with the Auto classes\n"
-NEEDS = """
-The folder needs the package diet_fairseq {version} or newer, and no `trust_remote_code`.
-"""
-ORIGINAL_SUMMARY = """{auto} with {parameters:,} parameters, trained with fairseq from a model that
-`diet-fairseq import hf` imported, and exported by `diet-fairseq export hf --original` {version}."""
 #: keys of an imported model's card that remain true after training
 KEPT_KEYS = ("language", "license", "license_name", "license_link")
 #: the card's name in a folder
@@ -63,18 +57,15 @@ UNKNOWN = (
 
 
 def model_card(name: str, model: Any, loaded: Any) -> str:
-    """The card of a model in transformers.
-
-    Args:
-        name: the name of the folder
-        loaded: the `LoadedModel` from which ``model`` was converted
-    """
+    """The card of a model that was converted from a `LoadedModel` to the folder ``name``."""
     auto, task = KINDS[type(model).__name__]
     description = loaded.description
     languages, directions = [], description.directions
     if not loaded.is_encoder:
         languages = [*directions.tags] if directions else [*description.languages]
-    codes = [code for language in languages if (code := hub_code(language))]
+    # the Hub's codes of languages such as de, deu_Latn or de_DE
+    matches = [re.fullmatch(r"([a-z]{2,3})(?:[_-]\w+)?", language) for language in languages]
+    codes = [match[1] for match in matches if match]
     data = ModelCardData(
         language=list(dict.fromkeys(codes)) or None,
         license=description.license,
@@ -93,10 +84,11 @@ def model_card(name: str, model: Any, loaded: Any) -> str:
         data,
         name=name,
         summary=summary,
-        first=FIRST,
+        first="import diet_fairseq.hf  # registers the model with the Auto classes\n",
         auto=auto,
         direction=direction_lines(description) if directions else "",
-        needs=NEEDS.format(version=__version__),
+        needs=f"\nThe folder needs the package diet_fairseq {__version__} or newer, and no "
+        "`trust_remote_code`.\n",
     )
 
 
@@ -122,20 +114,16 @@ def direction_lines(description: Any) -> str:
 
 
 def original_card(name: str, model: Any, folder: Path) -> str:
-    """The card of a model in its original class, with metadata of the imported model's card.
-
-    Args:
-        name: the name of the folder
-        model: the model in transformers
-        folder: the folder of the imported model's text files
-    """
+    """The card of a model in its original class, with metadata of the card in ``folder``."""
     kept = read_kept(read_top(folder))
     kept["license"] = read_license(folder)
     kind = "translation" if model.config.is_encoder_decoder else "fill-mask"
     data = ModelCardData(**kept, library_name="transformers", pipeline_tag=kind)
     [auto] = model.config.architectures
-    summary = ORIGINAL_SUMMARY.format(
-        auto=auto, parameters=model.num_parameters(), version=__version__
+    summary = (
+        f"{auto} with {model.num_parameters():,} parameters, trained with fairseq from a model that"
+        "\n`diet-fairseq import hf` imported, and exported by `diet-fairseq export hf --original` "
+        f"{__version__}."
     )
     return fill_card(data, name=name, summary=summary, first="", auto=auto, direction="", needs="")
 
@@ -157,12 +145,6 @@ def read_kept(top: str) -> dict[str, Any]:
         for key, value in kept.items()
         if all(isinstance(item, str) for item in (value if isinstance(value, list) else [value]))
     }
-
-
-def hub_code(language: str) -> str | None:
-    """The Hub's code of a language such as de, deu_Latn or de_DE; None for other names."""
-    match = re.fullmatch(r"([a-z]{2,3})(?:[_-]\w+)?", language)
-    return match[1] if match else None
 
 
 def read_top(folder: Path) -> str:

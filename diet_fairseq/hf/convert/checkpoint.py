@@ -31,9 +31,6 @@ def read_tensors(folder: Path, reads_bin: bool = False) -> dict[str, Tensor]:
 
     Args:
         reads_bin: whether to read ``pytorch_model*.bin`` (as data) if there are no safetensors
-
-    Raises:
-        UserError: there is no such file, or a file is damaged or holds anything but tensors
     """
     if files := sorted(folder.glob("model*.safetensors")):
         for file in files:
@@ -92,13 +89,12 @@ def write_encoder_text(folder: Path, out: Path) -> None:
 def write_checkpoint(path: Path, args: Namespace, state: dict[str, Tensor]) -> None:
     """Write a checkpoint with 0 updates in fairseq-train's format."""
     cfg = convert_namespace_to_omegaconf(args)
-    history: dict[str, Any] = {"criterion_name": "", "optimizer_name": ""}
-    history |= {"lr_scheduler_state": {}, "num_updates": 0}
+    history = {"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}}
     checkpoint = {
         "args": None,
         "cfg": OmegaConf.to_container(cfg, resolve=True, enum_to_str=True),
         "model": state,
-        "optimizer_history": [history],
+        "optimizer_history": [history | {"num_updates": 0}],
         "task_state": {},
         "extra_state": {"epoch": 1, "train_iterator": {"epoch": 1, "iterations_in_epoch": 0}},
     }

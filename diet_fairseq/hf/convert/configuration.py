@@ -1,6 +1,7 @@
-"""Conversion of options between fairseq and transformers' configurations.
+"""Conversion of options and names of parameters between fairseq's models and ours in transformers.
 
-fairseq stores gains in the state dict, transformers in the configuration.
+fairseq stores gains in the state dict, transformers in the configuration. Only the prefixes of the
+parameters' names differ, and tied parameters are stored once in transformers.
 """
 
 from argparse import Namespace
@@ -14,7 +15,6 @@ from ...models.adapters import PositionalEncoder, layer_norm_eps
 from ...positions.gain import ScoreParameters
 from ...positions.segments import SegmentScores
 from ..configuration import SIZES, DietEncoderConfig, DietTransformerConfig
-from .parameters import SPAN
 
 #: names of activations: fairseq's -> transformers'
 ACTIVATIONS = {
@@ -28,6 +28,40 @@ ACTIVATIONS = {
 }
 #: transformers' -> fairseq's
 FAIRSEQ_ACTIVATIONS = {target: name for name, target in ACTIVATIONS.items() if name != "gelu_fast"}
+#: the classification head of version 0.2 for question answering, which reads every token
+SPAN = "span"
+#: prefix in fairseq -> prefix in transformers; the first match counts
+ENCODER_NAMES = {
+    "encoder.sentence_encoder.": "model.",
+    "encoder.lm_head.weight": "lm_head.decoder.weight",
+    "encoder.lm_head.bias": "lm_head.decoder.bias",
+    "encoder.lm_head.": "lm_head.",
+    "pooler.": "model.pooler.",
+}
+TRANSFORMER_NAMES = {
+    "decoder.output_projection.": "lm_head.",
+    "encoder.": "model.encoder.",
+    "decoder.": "model.decoder.",
+}
+#: suffix of the names of entries in fairseq's state that are not parameters
+VERSION = ".version"
+
+
+def rename_parameter(name: str, config: Any, head: str | None = None) -> str:
+    """The name in transformers of a parameter of fairseq's model.
+
+    Args:
+        config: the model's configuration in transformers
+        head: the name of the classification head in fairseq; None: there is none
+    """
+    names = TRANSFORMER_NAMES if config.is_encoder_decoder else ENCODER_NAMES
+    if head and not config.is_encoder_decoder:
+        prefix = "qa_outputs." if head == SPAN else "classifier."
+        names = names | {f"classification_heads.{head}.": prefix}
+    for before, after in names.items():
+        if name.startswith(before):
+            return after + name.removeprefix(before)
+    return name
 
 
 def transformer_config(model: Any) -> DietTransformerConfig:
@@ -36,10 +70,10 @@ def transformer_config(model: Any) -> DietTransformerConfig:
     shares_all = embeddings is encoder.embed_tokens.weight
     shares_output = embeddings is getattr(decoder.output_projection, "weight", None)
     return DietTransformerConfig(
-        **position_options(model, getattr(model, "args", None), encoder, decoder),
+        **position_options(getattr(model, "args", None), encoder, decoder),
         **common_options(encoder),
-        **stack_options("encoder", encoder, cfg.encoder),
-        **stack_options("decoder", decoder, cfg.decoder),
+        **stack_options("encoder", encoder),
+        **stack_options("decoder", decoder),
         vocab_size=len(decoder.dictionary),
         source_vocab_size=None if shares_all else len(encoder.dictionary),
         max_source_positions=cfg.max_source_positions,
@@ -59,9 +93,9 @@ def encoder_config(model: Any, head: str | None = None) -> DietEncoderConfig:
     if head not in (None, SPAN):
         labels["num_labels"] = model.classification_heads[head].out_proj.out_features
     return DietEncoderConfig(
-        **position_options(stack, args, stack),
+        **position_options(args, stack),
         **common_options(stack),
-        **stack_options("encoder", stack, stack.cfg.encoder),
+        **stack_options("encoder", stack),
         vocab_size=len(stack.dictionary),
         embedding_dim=stack.embed_tokens.embedding_dim,
         max_source_positions=stack.cfg.max_source_positions,
@@ -74,11 +108,7 @@ def encoder_config(model: Any, head: str | None = None) -> DietEncoderConfig:
 
 
 def fairseq_args(config: Any) -> Namespace:
-    """fairseq's options of a model with this configuration; ``arch`` determines all others.
-
-    Raises:
-        UserError: fairseq lacks the activation
-    """
+    """fairseq's options of a model with this configuration; ``arch`` determines all others."""
     if config.activation_fn not in FAIRSEQ_ACTIVATIONS:
         raise UserError(f"the activation {config.activation_fn} has no counterpart in fairseq")
     sides = ("encoder", "decoder") if config.is_encoder_decoder else ("encoder",)
@@ -129,7 +159,7 @@ def stock_positions(*stacks: Any) -> Namespace:
     return Namespace(position_scheme=schemes[0])
 
 
-def position_options(model: Any, args: Any, *stacks: Any) -> dict[str, Any]:
+def position_options(args: Any, *stacks: Any) -> dict[str, Any]:
     """The options of positions in `DietConfig`, with the gains of the parameters."""
     if not isinstance(stacks[0], PositionalEncoder):
         args = stock_positions(*stacks)
@@ -171,9 +201,9 @@ def activation(name: str) -> str:
     return ACTIVATIONS[name]
 
 
-def stack_options(side: str, stack: Any, cfg: Any) -> dict[str, Any]:
+def stack_options(side: str, stack: Any) -> dict[str, Any]:
     """The sizes of fairseq's encoder or decoder."""
-    sizes = {name: getattr(cfg, name) for name in SIZES if name != "layers"}
+    sizes = {name: getattr(getattr(stack.cfg, side), name) for name in SIZES}
     sizes |= {"layers": len(stack.layers), "final_norm": stack.layer_norm is not None}
     return {f"{side}_{name}": value for name, value in sizes.items()}
 

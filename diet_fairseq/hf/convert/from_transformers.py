@@ -2,12 +2,15 @@
 
 import shutil
 from argparse import Namespace
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+import torch
 from fairseq.data import Dictionary
+from torch import Tensor, nn
 
 from ...checkpoints.configuration import no_larger_than
 from ...checkpoints.plain import quote, reason
@@ -24,10 +27,9 @@ from .checkpoint import (
     write_checkpoint,
     write_encoder_text,
 )
-from .configuration import fairseq_args
-from .family import Texts, read_model_type, read_texts
-from .original import FAMILIES, import_original, refuse_config
-from .parameters import load
+from .configuration import VERSION, fairseq_args, rename_parameter
+from .family import read_texts
+from .original import FAMILIES, import_original, read_model_type, refuse_config
 
 #: our configurations by their ``model_type``
 OURS = {kind.model_type: kind for kind in (DietEncoderConfig, DietTransformerConfig)}
@@ -37,22 +39,16 @@ ADVICE = "give another folder of `diet-fairseq export hf` or save_pretrained"
 def run(args: Namespace) -> None:
     refuse_existing(args.out)
     kind = read_model_type(args.folder, (*OURS, *FAMILIES), "import hf reads", ADVICE)
-    if kind in FAMILIES:
-        with atomic_folder(args.out) as out:
-            lines = import_original(kind, args.folder, out, args.out)
-        print(*lines, sep="\n")
-        return
-    config = configuration(args.folder)
+    config = None if kind in FAMILIES else read_configuration(args.folder)
     with atomic_folder(args.out) as out:
-        missing_names, unused_names = write(args.folder, out, config, args.out)
-    if missing_names:
-        print(f"newly initialised, because the folder lacks them: {', '.join(missing_names)}")
-    if unused_names:
-        print(f"not imported: {', '.join(unused_names)}")
-    print(f"wrote {args.out / MODEL}: use it with --user-dir diet_fairseq and the data {args.out}")
+        if config is None:
+            lines = import_original(kind, args.folder, out, args.out)
+        else:
+            lines = import_ours(args.folder, out, config, args.out)
+    print(*lines, sep="\n")
 
 
-def configuration(folder: Path) -> Any:
+def read_configuration(folder: Path) -> Any:
     """The configuration of one of our models; no code of the folder is run."""
     path = folder / "config.json"
     values = read_json(path, advice=ADVICE)
@@ -64,24 +60,25 @@ def configuration(folder: Path) -> Any:
     return config
 
 
-def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], list[str]]:
-    """Write the checkpoint, its dictionaries and its subword model to ``out``.
-
-    Args:
-        data: the path to which ``out`` will be renamed
+def import_ours(folder: Path, out: Path, config: Any, data: Path) -> list[str]:
+    """Write a folder with a checkpoint to ``out``, which will be renamed to ``data``.
 
     Returns:
-        names of parameters that the folder lacks, and names of its tensors that are not read
+        lines to print after renaming
     """
     tensors = read_tensors(folder)
     args = fairseq_args(config)
     args.nsp = "nsp_head.weight" in tensors
     texts = read_texts(folder)
+    names = ["dict.txt"]  # of an encoder, or of all languages
     if config.is_encoder_decoder:  # fairseq needs names, which need not be languages
         args.source_lang = texts.source_lang or "source"
         args.target_lang = texts.target_lang or "target"
+        if texts.directions is None:
+            names = [f"dict.{language}.txt" for language in (args.source_lang, args.target_lang)]
+        elif (folder / FILES["target_vocab_file"]).is_file():
+            names = ["dict.SRC.txt", "dict.TGT.txt"]
     new_tokens = {number: token.content for number, token in texts.added_tokens_decoder.items()}
-    names = dictionary_names(folder, args, texts)
     source, target = write_dictionaries(folder, out, config, names, new_tokens)
     args = complete_options(args, data, "translation" if config.is_encoder_decoder else "masked_lm")
     size = sum(tensor.nbytes for tensor in tensors.values())
@@ -103,30 +100,61 @@ def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], 
         replace(
             description, engine="fairseq", folder=out, checkpoint=out / MODEL, data=out, **models
         ).write()  # fmt: skip
-    return missing_names, unused_names
+    lines = []
+    if missing_names:
+        lines.append(
+            f"newly initialised, because the folder lacks them: {', '.join(missing_names)}"
+        )
+    if unused_names:
+        lines.append(f"not imported: {', '.join(unused_names)}")
+    lines.append(f"wrote {data / MODEL}: use it with --user-dir diet_fairseq and the data {data}")
+    return lines
 
 
-def dictionary_names(folder: Path, args: Namespace, texts: Texts) -> list[str]:
-    """The names of the dictionaries that fairseq's tasks read."""
-    if not hasattr(args, "source_lang"):
-        return ["dict.txt"]
-    if texts.directions is None:
-        return [f"dict.{language}.txt" for language in (args.source_lang, args.target_lang)]
-    is_pair = (folder / FILES["target_vocab_file"]).is_file()
-    return ["dict.SRC.txt", "dict.TGT.txt"] if is_pair else ["dict.txt"]  # of all languages
+def load(
+    model: nn.Module, config: Any, tensors: Mapping[str, Tensor]
+) -> tuple[list[str], list[str]]:
+    """Load parameters, named as in transformers, into fairseq's model.
+
+    Returns:
+        names of fairseq's parameters that ``tensors`` lacks, which keep the model's values, and
+        names of ``tensors`` that the model doesn't have
+    """
+    is_bare_encoder = not any(name.startswith(("model.", "lm_head.")) for name in tensors)
+    initial = model.state_dict()
+    state, names_read = {}, set()
+    for name, tensor in initial.items():
+        key = rename_parameter(name, config)
+        key = key.removeprefix("model.") if is_bare_encoder else key
+        if name.endswith(".gain"):
+            is_segment = name.endswith("segments.gain")
+            gain = config.segment_gain if is_segment else config.positions.position_gain
+            state[name] = tensor if gain is None else torch.tensor(gain, dtype=torch.float64)
+        elif key in tensors:
+            if tensors[key].shape != tensor.shape:
+                raise UserError(
+                    f"{key} is {tuple(tensors[key].shape)}, but the configuration asks for "
+                    f"{tuple(tensor.shape)}: the folder's files don't belong together"
+                )
+            state[name] = tensors[key]
+            names_read.add(key)
+    nn.Module.load_state_dict(model, state, strict=False)
+    places = {(initial[name].data_ptr(), initial[name].shape) for name in state}
+    missing_names = [
+        name
+        for name, tensor in initial.items()
+        if (tensor.data_ptr(), tensor.shape) not in places and not name.endswith(VERSION)
+    ]
+    return missing_names, [name for name in tensors if name not in names_read]
 
 
 def write_dictionaries(
     folder: Path, out: Path, config: Any, names: list[str], new_tokens: dict[str, str]
 ) -> list[Dictionary]:
-    """Write the dictionaries where fairseq's tasks look for them, and the subword model.
+    """Write the dictionaries of source and target under these names, and the subword model.
 
     Args:
-        names: the names of the files to write
         new_tokens: tokens by their ids, for a vocabulary that has grown in transformers
-
-    Returns:
-        the dictionaries of source and target
     """
     source, target, *subwords = (folder / name for name in FILES.values())
     if not source.is_file():
@@ -161,15 +189,9 @@ def write_dictionaries(
 def add_symbols(
     dictionary: Dictionary, size: int, new_tokens: dict[str, str], file: Path
 ) -> list[str]:
-    """Add the tokens of a vocabulary that has grown in transformers, in the order of their ids.
+    """Add, and return, the tokens of a vocabulary that has grown in transformers.
 
     Ids without a token, which pad a vocabulary to a multiple, become ``madeupword`` and the id.
-
-    Returns:
-        the new symbols
-
-    Raises:
-        UserError: the dictionary has more symbols than the vocabulary, or a token can't be a symbol
     """
     if size < len(dictionary):
         raise UserError(

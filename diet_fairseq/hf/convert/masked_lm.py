@@ -1,4 +1,4 @@
-"""Base class of the descriptions of masked language models for `import hf`."""
+"""Descriptions of masked language models for `import hf`: BERT, ELECTRA, RoBERTa and XLM-R."""
 
 from pathlib import Path
 from typing import Any, ClassVar
@@ -6,10 +6,17 @@ from typing import Any, ClassVar
 import torch
 from fairseq.data.data_utils import collate_tokens
 
-from .family import Family, State, Vocabulary
+from ...files import open_text
+from .family import Family, State
+from .vocabulary import MASK, BytePairs, Vocabulary, read_pieces
 
 BODY = "encoder.sentence_encoder."
 HEAD = "encoder.lm_head."
+#: the beginning of the names of a layer's parameters in transformers
+LAYER = r"\w+\.encoder\.layer\.(\d+)\."
+#: fairseq's symbols -> BERT's
+BERT_SPECIAL = {"<s>": "[CLS]", "<pad>": "[PAD]", "</s>": "[SEP]", "<unk>": "[UNK]",
+                MASK: "[MASK]"}  # fmt: skip
 
 
 class MaskedLM(Family):
@@ -26,29 +33,19 @@ class MaskedLM(Family):
         r"\w+\.embeddings\.position_embeddings\.(.*)": rf"{BODY}embed_positions.\1",
         r"\w+\.embeddings\.token_type_embeddings\.(.*)": rf"{BODY}embed_segments.\1",
         r"\w+\.embeddings\.LayerNorm\.(.*)": rf"{BODY}layernorm_embedding.\1",
-        r"\w+\.encoder\.layer\.(\d+)\.attention\.self\.([qkv])\w+\.(.*)": (
-            rf"{BODY}layers.\1.self_attn.\2_proj.\3"
-        ),
-        r"\w+\.encoder\.layer\.(\d+)\.attention\.output\.dense\.(.*)": (
-            rf"{BODY}layers.\1.self_attn.out_proj.\2"
-        ),
-        r"\w+\.encoder\.layer\.(\d+)\.attention\.output\.LayerNorm\.(.*)": (
-            rf"{BODY}layers.\1.self_attn_layer_norm.\2"
-        ),
-        r"\w+\.encoder\.layer\.(\d+)\.intermediate\.dense\.(.*)": rf"{BODY}layers.\1.fc1.\2",
-        r"\w+\.encoder\.layer\.(\d+)\.output\.dense\.(.*)": rf"{BODY}layers.\1.fc2.\2",
-        r"\w+\.encoder\.layer\.(\d+)\.output\.LayerNorm\.(.*)": (
-            rf"{BODY}layers.\1.final_layer_norm.\2"
-        ),
+        rf"{LAYER}attention\.self\.([qkv])\w+\.(.*)": rf"{BODY}layers.\1.self_attn.\2_proj.\3",
+        rf"{LAYER}attention\.output\.dense\.(.*)": rf"{BODY}layers.\1.self_attn.out_proj.\2",
+        rf"{LAYER}attention\.output\.LayerNorm\.(.*)": rf"{BODY}layers.\1.self_attn_layer_norm.\2",
+        rf"{LAYER}intermediate\.dense\.(.*)": rf"{BODY}layers.\1.fc1.\2",
+        rf"{LAYER}output\.dense\.(.*)": rf"{BODY}layers.\1.fc2.\2",
+        rf"{LAYER}output\.LayerNorm\.(.*)": rf"{BODY}layers.\1.final_layer_norm.\2",
         r"(?:lm_head|cls\.predictions)\.decoder\.weight": f"{HEAD}weight",
         r"(?:lm_head|cls\.predictions)\.decoder\.bias": f"{HEAD}bias",
         r"(?:lm_head|cls\.predictions)\.bias": None,  # transformers ties it to decoder.bias
         r"(?:lm_head|cls\.predictions\.transform)\.dense\.(.*)": rf"{HEAD}dense.\1",
-        r"(?:lm_head\.layer_norm|cls\.predictions\.transform\.LayerNorm)\.(.*)": (
-            rf"{HEAD}layer_norm.\1"
-        ),
+        r"lm_head\.layer_norm\.(.*)": rf"{HEAD}layer_norm.\1",
+        r"cls\.predictions\.transform\.LayerNorm\.(.*)": rf"{HEAD}layer_norm.\1",
     }
-
     option_names: ClassVar = {
         "encoder_layers": "num_hidden_layers",
         "encoder_embed_dim": "hidden_size",
@@ -72,10 +69,6 @@ class MaskedLM(Family):
             "untie_weights_roberta": not config.tie_word_embeddings,
         }
 
-    def write_text(self, folder: Path, out: Path) -> None:
-        """Write the files of fairseq's ``--bpe``."""
-        raise NotImplementedError
-
     @torch.no_grad()
     def difference(
         self, model: Any, reference: Any, vocabularies: list[Vocabulary]
@@ -95,23 +88,134 @@ class MaskedLM(Family):
         ]
         kinds = getattr(reference.config, "type_vocab_size", 1)
         segments = [torch.randint(kinds, (len(s),), generator=draw).sort()[0] for s in sentences]
-        results = []
+        differences = []
         for left_pad in (False, True):
             tokens = collate_tokens(sentences, pad, left_pad=left_pad)  # (B, T)
             types = collate_tokens(segments, 0, left_pad=left_pad)
-            options = {"segments": types} if kinds > 1 else {}
-            logits, extra = model(tokens, **options)
-            results.append((logits[tokens.ne(pad)], extra.get("nsp_logits")))
+            real = tokens.ne(pad)
             if not left_pad:
                 out = reference(
-                    input_ids=ids[tokens],
-                    attention_mask=tokens.ne(pad).long(),
-                    token_type_ids=types,
+                    input_ids=ids[tokens], attention_mask=real.long(), token_type_ids=types
                 )
-                expected = out[0][tokens.ne(pad)][:, ids]
-        differences = [float((actual - expected).abs().max()) for actual, _ in results]
-        for _, follows in results:
-            if follows is not None:  # (B, 2)
+                expected = out[0][real][:, ids]
+            options = {"segments": types} if kinds > 1 else {}
+            logits, extra = model(tokens, **options)
+            differences.append(float((logits[real] - expected).abs().max()))
+            if (follows := extra.get("nsp_logits")) is not None:  # (B, 2)
                 theirs = out.seq_relationship_logits.flip(1)
                 differences.append(float((follows - theirs).abs().max()))
         return max(differences), float(expected.abs().max())
+
+
+class Bert(MaskedLM):
+    """Segments at the input, a pooler, and the two next-sentence classes in reverse order."""
+
+    model_class = "BertForPreTraining"
+    headless_class = "BertForMaskedLM"
+    allowed: ClassVar = MaskedLM.allowed | {
+        "hidden_act": ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "tanh"),
+    }
+    names: ClassVar = MaskedLM.names | {
+        r"bert\.pooler\.dense\.(.*)": r"pooler.\1",
+        r"cls\.seq_relationship\.(.*)": r"nsp_head.\1",
+    }
+    optional = r"bert\.pooler\..*|cls\.seq_relationship\..*"
+    heads = r"cls\.seq_relationship\..*"
+    first_row = 0
+    options: ClassVar = {"arch": "bert_learned", "segment_scheme": "input"}
+
+    def fairseq_options(self, config: Any, tensors: State) -> dict[str, Any]:
+        return super().fairseq_options(config, tensors) | {
+            "num_segments": config.type_vocab_size,
+            "nsp": "cls.seq_relationship.weight" in tensors,
+        }
+
+    def vocabularies(self, folder: Path, config: Any) -> list[Vocabulary]:
+        return [Vocabulary.from_tokens(read_words(folder), config.vocab_size, BERT_SPECIAL)]
+
+    def convert(self, tensors: State, vocabularies: list[Vocabulary], config: Any) -> State:
+        return flip_classes(super().convert(tensors, vocabularies, config))
+
+    def restore(self, state: State, vocabularies: list[Vocabulary], config: Any) -> State:
+        return flip_classes(super().restore(state, vocabularies, config))
+
+    def write_text(self, folder: Path, out: Path) -> dict[str, Any]:
+        """Write the file of ``--bpe bert --bpe-vocab-file``."""
+        tokens = sorted((number, token) for token, number in read_words(folder).items())
+        (out / "vocab.txt").write_text("".join(f"{t}\n" for _, t in tokens), encoding="utf-8")
+        return {}
+
+
+def flip_classes(state: State) -> State:
+    """The state with the two next-sentence classes exchanged."""
+    names = {"nsp_head.weight", "nsp_head.bias"} & state.keys()
+    return state | {name: state[name].flip(0) for name in names}
+
+
+def read_words(folder: Path) -> dict[str, int]:
+    """The ids of words and word pieces in ``vocab.txt``, or else in ``tokenizer.json``."""
+    path = folder / "vocab.txt"
+    if not path.exists():
+        return read_pieces(folder)
+    with open_text(path, newline="\n") as file:
+        return {line.rstrip("\r\n"): number for number, line in enumerate(file)}
+
+
+class Electra(Bert):
+    """BERT with narrower embeddings and no pooler; only the generator has a language-model head.
+
+    A discriminator gets a new head, because the models of diet_electra also have a generator.
+    """
+
+    model_class = "ElectraForMaskedLM"
+    allowed: ClassVar = MaskedLM.allowed
+    names: ClassVar = MaskedLM.names | {
+        r"electra\.embeddings_project\.(.*)": rf"{BODY}project_in.\1",
+        r"generator_predictions\.dense\.(.*)": rf"{HEAD}dense.\1",
+        r"generator_predictions\.LayerNorm\.(.*)": rf"{HEAD}layer_norm.\1",
+        r"generator_lm_head\.(.*)": rf"{HEAD}\1",
+    }
+    optional = r"generator_.*"
+    heads = r"(?!)"
+    untrained = r"pooler\..*"
+
+    def fairseq_options(self, config: Any, tensors: State) -> dict[str, Any]:
+        options = super().fairseq_options(config, tensors)
+        if config.embedding_size != config.hidden_size:
+            options["embedding_size"] = config.embedding_size
+        return options
+
+    def convert(self, tensors: State, vocabularies: list[Vocabulary], config: Any) -> State:
+        state = super().convert(tensors, vocabularies, config)
+        width, draw = config.hidden_size, torch.Generator().manual_seed(1)
+        pooler = torch.randn(width, width, generator=draw) * config.initializer_range
+        return state | {"pooler.weight": pooler, "pooler.bias": torch.zeros(width)}
+
+
+class XLMRoberta(MaskedLM):
+    """RoBERTa with SentencePiece's pieces; the only token type is added to the positions."""
+
+    model_class = "XLMRobertaForMaskedLM"
+    allowed: ClassVar = MaskedLM.allowed | {"type_vocab_size": (1,), "pad_token_id": (1,)}
+    first_row = 2
+    options: ClassVar = {"arch": "roberta_learned"}
+
+    def vocabularies(self, folder: Path, config: Any) -> list[Vocabulary]:
+        return [Vocabulary.from_tokens(read_pieces(folder), config.vocab_size, {MASK: MASK})]
+
+    def convert(self, tensors: State, vocabularies: list[Vocabulary], config: Any) -> State:
+        state = super().convert(tensors, vocabularies, config)
+        kind = state.pop(f"{BODY}embed_segments.weight")[0]  # (d,)
+        state[f"{BODY}embed_positions.weight"][2:] += kind
+        return state
+
+    def restore(self, state: State, vocabularies: list[Vocabulary], config: Any) -> State:
+        state = super().restore(state, vocabularies, config)
+        kind = torch.zeros(config.type_vocab_size, config.hidden_size)  # added to the positions
+        return state | {f"{BODY}embed_segments.weight": kind}
+
+
+class Roberta(BytePairs, XLMRoberta):
+    """RoBERTa, whose dictionary contains GPT-2's numbers of pieces instead of pieces."""
+
+    model_class = "RobertaForMaskedLM"

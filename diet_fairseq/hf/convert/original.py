@@ -3,9 +3,8 @@
 import re
 import shutil
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,8 @@ from pydantic import BaseModel
 from torch import Tensor, nn
 
 from ...checkpoints.configuration import no_larger_than
-from ...checkpoints.plain import reason
-from ...errors import UserError, as_user_error
+from ...checkpoints.plain import reason, shorten
+from ...errors import UserError, as_user_error, one_line
 from ...files import (
     MAX_JSON_BYTES,
     MAX_VOCABULARY_BYTES,
@@ -37,13 +36,22 @@ from .checkpoint import (
     write_checkpoint,
     write_encoder_text,
 )
-from .family import ADVICE, MASK, PIECES, Family, Vocabulary, read_texts
-from .translation import default_direction
+from .family import Family, read_texts
+from .masked_lm import Bert, Electra, Roberta, XLMRoberta
+from .translation import M2M100, Bart, Marian, MBart, default_direction
+from .vocabulary import ADVICE, MASK, PIECES, Vocabulary
 
-#: ``model_type`` -> the module with its `Family`
-FAMILIES = {name: name.replace("-", "_") for name in (
-    "marian", "m2m_100", "mbart", "bart", "xlm-roberta", "roberta", "bert", "electra"
-)}  # fmt: skip
+#: ``model_type`` -> the description of the class
+FAMILIES: dict[str, Any] = {
+    "marian": Marian(),
+    "m2m_100": M2M100(),
+    "mbart": MBart(),
+    "bart": Bart(),
+    "xlm-roberta": XLMRoberta(),
+    "roberta": Roberta(),
+    "bert": Bert(),
+    "electra": Electra(),
+}
 #: the folder with the imported folder's `ORIGINAL_FILES`, which `to_original` reads
 ORIGINAL = "original"
 ORIGINAL_FILES = (
@@ -61,37 +69,28 @@ TOLERANCE = 1e-5
 
 
 class Generation(BaseModel, strict=True):
-    """Defaults of ``generate`` that model.json stores, and others that change translations."""
+    """Defaults of ``generate`` that model.json stores, and others with their neutral values."""
 
     num_beams: int | None = None
     length_penalty: float | None = None
     max_length: int | None = None
     max_new_tokens: int | None = None
-    no_repeat_ngram_size: int | None = None
-    repetition_penalty: float | None = None
-    encoder_no_repeat_ngram_size: int | None = None
-    min_length: int | None = None
-
-
-#: values of `Generation` that change nothing
-NEUTRAL = {"no_repeat_ngram_size": 0, "repetition_penalty": 1.0, "min_length": 0,
-           "encoder_no_repeat_ngram_size": 0}  # fmt: skip
+    no_repeat_ngram_size: int | None = 0
+    repetition_penalty: float | None = 1.0
+    encoder_no_repeat_ngram_size: int | None = 0
+    min_length: int | None = 0
 
 
 def import_original(kind: str, folder: Path, out: Path, data: Path) -> list[str]:
-    """Write a checkpoint, its dictionaries and its text files to ``out``.
+    """Write a folder with a checkpoint to ``out``, which will be renamed to ``data``.
 
     Args:
         kind: a key of `FAMILIES`
-        data: the path to which ``out`` will be renamed
 
     Returns:
         lines to print after renaming
-
-    Raises:
-        UserError: fairseq's model can't compute what the folder's model computes
     """
-    family = load_family(kind)
+    family = FAMILIES[kind]
     tensors = read_tensors(folder, reads_bin=True)
     config = read_config(family, folder)
     reference, missing_names, unused_names = load_reference(family, folder, config, tensors)
@@ -123,12 +122,13 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> list[str]
     model = build_model(args, dictionaries[0], dictionaries[-1]).eval()
     state = family.convert(tensors, vocabularies, config)
     load_parameters(model, state, folder)
-    check_same(
-        family, model, reference, vocabularies,
-        f"fairseq's model does not reproduce {family.model_class} (outputs differ by "
-        "{difference:.2g}): the folder uses an option that fairseq's model lacks; nothing was "
-        "written",
-    )  # fmt: skip
+    difference, largest = family.difference(model, reference, vocabularies)
+    if not difference <= TOLERANCE * max(1.0, largest):
+        raise UserError(
+            f"fairseq's model does not reproduce {family.model_class} (outputs differ by "
+            f"{difference:.2g}): the folder uses an option that fairseq's model lacks; nothing was "
+            "written"
+        )
     write_checkpoint(out / MODEL, args, model.state_dict())
     if translates:
         write_model_json(family, folder, out, args, directions)
@@ -153,9 +153,17 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> list[str]
     ]
 
 
-def load_family(kind: str) -> Any:
-    """The `Family` of a key of `FAMILIES`."""
-    return import_module(f".{FAMILIES[kind]}", __package__).FAMILY
+def read_model_type(folder: Path, known: Iterable[str], reader: str, advice: str) -> str:
+    """The ``model_type`` of a folder, which must be ``known`` to the ``reader``."""
+    path = folder / "config.json"
+    values = read_json(path, advice=advice)
+    kind = str(values.get("model_type") if isinstance(values, dict) else None)
+    if kind not in known:
+        raise UserError(
+            f"{path} is of the model type {shorten(kind)}, but {reader} {', '.join(known)}: "
+            f"{advice}"
+        )
+    return kind
 
 
 def copy_files(folder: Path, out: Path) -> None:
@@ -167,14 +175,15 @@ def copy_files(folder: Path, out: Path) -> None:
 
 
 def read_config(family: Family, folder: Path) -> Any:
-    """The folder's configuration.
-
-    Raises:
-        UserError: it is not valid, or fairseq's model can't have it
-    """
+    """The folder's configuration, which fairseq's model must support."""
     path = folder / "config.json"
     values = read_json(path, advice=ADVICE)
-    family.check(values)
+    for name, allowed in family.allowed.items():
+        if name in values and values[name] not in allowed:
+            raise UserError(
+                f"config.json has {name} {one_line(str(values[name]))}, but fairseq's model has "
+                f"{' or '.join(map(str, allowed))}: this folder can't be imported"
+            )
     if fault := find_unreasonable_size(values, LARGEST):
         raise UserError(f"{path}: {fault}: {ADVICE}")
     with refuse_config(path):
@@ -229,11 +238,7 @@ def check_special(vocabulary: Vocabulary, config: Any, folder: Path) -> None:
 
 
 def load_parameters(model: nn.Module, state: dict[str, Tensor], folder: Path) -> None:
-    """Load fairseq's parameters into its model.
-
-    Raises:
-        UserError: the model and ``state`` differ in the names or shapes of parameters
-    """
+    """Load all of fairseq's parameters into its model."""
     names = {name for name in model.state_dict() if not name.endswith("version")}
     if differing := sorted(names ^ state.keys()):
         raise UserError(
@@ -246,22 +251,6 @@ def load_parameters(model: nn.Module, state: dict[str, Tensor], folder: Path) ->
         nn.Module.load_state_dict(model, state, strict=False)
 
 
-def check_same(
-    family: Family, model: Any, reference: Any, vocabularies: list[Vocabulary], message: str
-) -> None:
-    """Refuse a model of fairseq whose outputs differ from the outputs in transformers.
-
-    Args:
-        message: the error, with ``{difference}``
-
-    Raises:
-        UserError: the outputs differ by more than `TOLERANCE`
-    """
-    difference, largest = family.difference(model, reference, vocabularies)
-    if not difference <= TOLERANCE * max(1.0, largest):
-        raise UserError(message.format(difference=difference))
-
-
 def write_model_json(
     family: Any, folder: Path, out: Path, args: Any, directions: Directions | None
 ) -> None:
@@ -270,8 +259,9 @@ def write_model_json(
     for name in ("config.json", "generation_config.json"):
         if (folder / name).exists():
             read = read_json_object(folder / name, Generation, MAX_JSON_BYTES, ADVICE)
-            values |= read.model_dump(exclude_none=True)
-    if unsupported := {n: v for n, v in values.items() if v != NEUTRAL.get(n, v)}:
+            values |= read.model_dump(exclude_unset=True, exclude_none=True)
+    neutral = Generation().model_dump(exclude_none=True)
+    if unsupported := {n: v for n, v in values.items() if v != neutral.get(n, v)}:
         text = ", ".join(f"{name} {value}" for name, value in unsupported.items())
         print(f"not imported, because model.json has no such options: {text}")
     longest = values.get("max_new_tokens") or values.get("max_length", 1) - 1  # without the start

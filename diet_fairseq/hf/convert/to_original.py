@@ -1,10 +1,13 @@
 """``diet-fairseq export hf --original``: export to the class of transformers that was imported.
 
 `original` keeps the imported folder's configuration and text files in the folder `ORIGINAL`. The
-export inverts the import's names of parameters, `Family.names`, and values, `Family.restore`.
+export inverts the import's names of parameters, `Family.names`, and values, `Family.restore`. A
+RoBERTa or BART that was trained in fairseq gets a new configuration instead.
 """
 
+import json
 import re
+from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,39 +19,45 @@ from torch import Tensor
 from ...checkpoints.configuration import no_larger_than
 from ...errors import UserError, one_line
 from ...files import atomic_folder
+from ...text.subwords import Gpt2
 from ...transformer.stack import Stack
+from ..tokenizer import gpt2_tokenizer
 from .card import CARD_FILE, original_card
-from .configuration import stock_positions
-from .family import Family, Vocabulary, read_model_type
+from .configuration import encoder_config, stock_positions, transformer_config
+from .family import Family
+from .masked_lm import Roberta
 from .original import (
     FAMILIES,
     ORIGINAL,
-    check_same,
+    TOLERANCE,
     copy_files,
-    load_family,
     load_reference,
     model_class,
     read_config,
+    read_model_type,
     refuse_config,
 )
-from .stock import write_original
+from .translation import Bart
+from .vocabulary import Vocabulary
 
 WITHOUT = "leave out --original, which exports the model with the classes of diet_fairseq"
 
 
 def export_original(loaded: Any, out: Path) -> None:
-    """Write a folder that transformers loads without diet_fairseq.
-
-    Args:
-        loaded: the `LoadedModel`
-
-    Raises:
-        UserError: the model was not imported, or has changes that the class can't represent
-    """
+    """Write the folder of a `LoadedModel` that transformers loads without diet_fairseq."""
+    description = loaded.description
+    folders = [loaded.path.parent, description.folder, description.data or description.folder]
+    originals = [folder / ORIGINAL for folder in folders if (folder / ORIGINAL).is_dir()]
     with TemporaryDirectory() as stock:
-        folder = find_original(loaded, Path(stock))
+        if not originals and not write_stock(loaded, Path(stock)):
+            raise UserError(
+                f"--original needs the folder {ORIGINAL} of `diet-fairseq import hf`, but "
+                f"{folders[0] / ORIGINAL} is not there: copy it from the imported model, or "
+                f"{WITHOUT}"
+            )
+        folder = originals[0] if originals else Path(stock)
         kind = read_model_type(folder, FAMILIES, "--original writes", WITHOUT)
-        export_class(loaded, load_family(kind), folder, out)
+        export_class(loaded, FAMILIES[kind], folder, out)
 
 
 def export_class(loaded: Any, family: Any, folder: Path, out: Path) -> None:
@@ -59,12 +68,13 @@ def export_class(loaded: Any, family: Any, folder: Path, out: Path) -> None:
     check_vocabularies(loaded, vocabularies, family)
     tensors = original_tensors(loaded, family, vocabularies, config, folder)
     reference, missing_names, _ = load_reference(family, folder, config, tensors)
-    check_same(
-        family, loaded.model, reference, vocabularies,
-        f"{family.model_class} does not reproduce {loaded.path} (outputs differ by "
-        f"{{difference:.2g}}): the checkpoint has an option that {family.model_class} lacks; "
-        f"{WITHOUT}",
-    )  # fmt: skip
+    difference, largest = family.difference(loaded.model, reference, vocabularies)
+    if not difference <= TOLERANCE * max(1.0, largest):
+        raise UserError(
+            f"{family.model_class} does not reproduce {loaded.path} (outputs differ by "
+            f"{difference:.2g}): the checkpoint has an option that {family.model_class} lacks; "
+            f"{WITHOUT}"
+        )
     heads = [name for name in missing_names if re.fullmatch(family.heads, name)]
     unsaved = {*heads, *reference.all_tied_weights_keys}
     weights = {
@@ -87,37 +97,57 @@ def export_class(loaded: Any, family: Any, folder: Path, out: Path) -> None:
     )
 
 
-def find_original(loaded: Any, stock: Path) -> Path:
-    """The folder `ORIGINAL` beside the checkpoint or in the folder of its dictionaries.
+def write_stock(loaded: Any, folder: Path) -> bool:
+    """Write the configuration and the tokenizer of a RoBERTa or BART that fairseq trained.
 
-    Args:
-        stock: an empty folder, for the files of a model that was not imported
+    Returns:
+        whether there is a class: RoBERTa and BART need GPT-2's subwords (``vocab.bpe``)
     """
-    description = loaded.description
-    folders = [loaded.path.parent, description.folder, description.data or description.folder]
-    for folder in folders:
-        if (folder / ORIGINAL).is_dir():
-            return Path(folder / ORIGINAL)
-    if write_original(loaded, stock):
-        return stock
-    raise UserError(
-        f"--original needs the folder {ORIGINAL} of `diet-fairseq import hf`, but "
-        f"{folders[0] / ORIGINAL} is not there: copy it from the imported model, or {WITHOUT}"
-    )
+    subwords = loaded.description.tokenizers[0].subwords
+    if not isinstance(subwords, Gpt2):
+        return False
+    config: Any = (encoder_config if loaded.is_encoder else transformer_config)(loaded.model)
+    family: Any = Roberta if loaded.is_encoder else Bart
+    names = {"vocab_size": "vocab_size", **family.option_names}
+    values: dict[str, Any] = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
+    values |= {key: getattr(config, name) for name, key in names.items() if hasattr(config, name)}
+    if loaded.is_encoder:
+        positions = loaded.model.encoder.sentence_encoder.embed_positions.weight
+        values |= {
+            "model_type": "roberta",
+            "max_position_embeddings": len(positions),
+            "type_vocab_size": 1,
+            "tie_word_embeddings": config.tie_word_embeddings,
+        }
+    else:
+        begins = loaded.description.all_directions.marks.target_prefix == ("<s>",)
+        values |= {
+            "model_type": "bart",
+            "scale_embedding": config.scale_embedding,
+            "decoder_start_token_id": 2,
+            "forced_bos_token_id": 0 if begins else None,
+            "tie_word_embeddings": config.share_all_embeddings,
+        }
+    (folder / "config.json").write_text(json.dumps(values), encoding="utf-8")
+    length = values["max_position_embeddings"] - 2 * loaded.is_encoder
+    indices = loaded.task.source_dictionary.indices
+    gpt2_tokenizer(indices, subwords, model_max_length=length).save_pretrained(folder)
+    return True
 
 
 def check_positions(loaded: Any, family: Family) -> None:
     """Refuse a model whose position scheme is not the scheme of the class."""
     stacks = loaded.stacks.values()
+    original_scheme = family.options["arch"].partition("_")[2]
     for name, stack in loaded.stacks.items():
         if isinstance(stack, Stack):
             scheme = stack.stack_config.positions.position_scheme
         else:
             scheme = stock_positions(*stacks).position_scheme
-        if scheme != family.positions:
+        if scheme != original_scheme:
             raise UserError(
                 f"{loaded.path} has the position scheme {scheme} in its {name}, but "
-                f"{family.model_class} has {family.positions} positions: {WITHOUT}"
+                f"{family.model_class} has {original_scheme} positions: {WITHOUT}"
             )
 
 
@@ -127,12 +157,12 @@ def check_vocabularies(loaded: Any, vocabularies: list[Vocabulary], family: Fami
     dictionaries = [task.source_dictionary, task.target_dictionary or task.source_dictionary]
     ours = (vocabularies[0], vocabularies[-1])
     for dictionary, vocabulary in zip(dictionaries, ours, strict=True):
-        symbols = [*dictionary.symbols, None], [*vocabulary.symbols, None]
-        for number, (symbol, other) in enumerate(zip(*symbols, strict=False)):
-            if symbol != other:
+        symbols = zip_longest(dictionary.symbols, vocabulary.symbols)
+        for number, (symbol, imported) in enumerate(symbols):
+            if symbol != imported:
                 names = [
                     "no symbol" if name is None else repr(one_line(name))
-                    for name in (symbol, other)
+                    for name in (symbol, imported)
                 ]
                 raise UserError(
                     f"the dictionary of {loaded.path} has {names[0]} at index {number}, but the "
@@ -143,11 +173,7 @@ def check_vocabularies(loaded: Any, vocabularies: list[Vocabulary], family: Fami
 def original_tensors(
     loaded: Any, family: Family, vocabularies: list[Vocabulary], config: Any, folder: Path
 ) -> dict[str, Tensor]:
-    """The parameters with their names and values in transformers.
-
-    Raises:
-        UserError: the class lacks a parameter, or has another shape for it
-    """
+    """The parameters with their names and values in transformers."""
     state = {
         name: tensor
         for name, tensor in loaded.model.state_dict().items()

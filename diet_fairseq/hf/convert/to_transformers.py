@@ -25,8 +25,7 @@ from ..encoders import (
 from ..tokenizer import FILES, SUBWORDS, DietEncoderTokenizer, DietTokenizer, gpt2_tokenizer
 from ..transformer import DietForConditionalGeneration
 from .card import model_card
-from .configuration import encoder_config, transformer_config
-from .parameters import SPAN, VERSION, name_prefixes, rename_parameter
+from .configuration import SPAN, VERSION, encoder_config, rename_parameter, transformer_config
 
 #: largest difference of outputs, which comes from the order of sums
 TOLERANCE = 1e-3
@@ -46,10 +45,10 @@ def run(args: Namespace) -> None:
     marks = {} if loaded.is_encoder else generation_marks(loaded)
     if marks:
         model.config.decoder_start_token_id = marks["decoder_start_token_id"]
+    if len(loaded.labels) == model.config.num_labels > 1:
+        model.config.id2label = dict(enumerate(loaded.labels))
+        model.config.label2id = {name: n for n, name in enumerate(loaded.labels)}
     with atomic_folder(args.out) as new:
-        if len(loaded.labels) == model.config.num_labels > 1:
-            model.config.id2label = dict(enumerate(loaded.labels))
-            model.config.label2id = {name: n for n, name in enumerate(loaded.labels)}
         model.config.architectures = [type(model).__name__]
         model.config.save_pretrained(new)
         weights = save(converted.tensors, metadata={"format": "pt"})
@@ -71,11 +70,7 @@ def find_head(model: Any, task: Any) -> str | None:
 
 
 def generation_marks(loaded: LoadedModel) -> dict[str, int]:
-    """The options of ``generate`` that put the language tags of the default direction in place.
-
-    Raises:
-        UserError: ``generate`` has no options for these tags
-    """
+    """The options of ``generate`` that put the language tags of the default direction in place."""
     description, target = loaded.description, loaded.task.target_dictionary
     marks = description.all_directions.mark(*description.languages)
     options = {
@@ -93,13 +88,9 @@ def generation_marks(loaded: LoadedModel) -> dict[str, int]:
 
 
 def generation_config(model: Any, **changes: Any) -> Any:
-    """The defaults of fairseq-generate as a ``GenerationConfig`` of transformers.
+    """The defaults of fairseq-generate, with ``changes``, as a ``GenerationConfig``.
 
     The beam size is 5. Outputs have 1 to 200 tokens, but not more than the decoder has positions.
-
-    Args:
-        model: the model in transformers
-        changes: options with other values
     """
     config = model.config
     options = {
@@ -118,14 +109,18 @@ def generation_config(model: Any, **changes: Any) -> Any:
 
 def write_tokenizer(folder: Path, loaded: LoadedModel, config: Any) -> None:
     """Write the tokenizer, or only the dictionaries if the model has no subwords."""
-    description, task = loaded.description, loaded.task
-    source, target = task.source_dictionary, task.target_dictionary
-    if description.subword_model is None:  # `diet-fairseq import hf` needs the dictionaries
-        source.save(str(folder / FILES["vocab_file"]))
+    description, directions = loaded.description, loaded.description.directions
+    source, target = loaded.task.source_dictionary, loaded.task.target_dictionary
+    files = [str(folder / FILES[name]) for name in ("vocab_file", "target_vocab_file")]
+    if description.subword_model is None or directions:
+        # `import hf` needs the dictionaries, and the task may have added language tags to them
+        source.save(files[0])
         if target != source:
-            target.save(str(folder / FILES["target_vocab_file"]))
+            target.save(files[1])
+    else:
+        files = [str(file) for file in dictionary_paths(description)]
+    if description.subword_model is None:
         return
-    files = [str(file) for file in dictionary_paths(description)]
     subwords = description.tokenizers[0].subwords
     if isinstance(subwords, Gpt2) and loaded.is_encoder:
         shutil.copyfile(files[0], folder / FILES["vocab_file"])
@@ -133,12 +128,6 @@ def write_tokenizer(folder: Path, loaded: LoadedModel, config: Any) -> None:
         options = {"model_max_length": config.max_source_positions}
         gpt2_tokenizer(source.indices, subwords, **options).save_pretrained(folder)
         return
-    directions = description.directions
-    if directions:  # the task may have added language tags to its dictionaries
-        files = [str(folder / FILES[name]) for name in ("vocab_file", "target_vocab_file")]
-        source.save(files[0])
-        if target != source:
-            target.save(files[1])
     tokenizer_class: Any = DietEncoderTokenizer if loaded.is_encoder else DietTokenizer
     tokenizer = tokenizer_class(
         vocab_file=files[0],
@@ -160,32 +149,22 @@ def write_tokenizer(folder: Path, loaded: LoadedModel, config: Any) -> None:
 
 
 class ConvertedModel(NamedTuple):
-    """A converted model, in eval mode, and the content of its weights file.
-
-    Attributes:
-        model: the model in transformers
-        tensors: the parameters of the model, and of heads that the model in transformers lacks
-    """
+    """A model in transformers, in eval mode, and the content of its weights file."""
 
     model: Any
-    tensors: dict[str, Tensor]
+    tensors: dict[str, Tensor]  # also of heads that the model in transformers lacks
 
 
 def convert(model: Any, head: str | None = None) -> ConvertedModel:
     """Convert fairseq's model to a model of transformers.
 
     Args:
-        model: fairseq's model
         head: the name of the classification head to convert; None: the language-model head
-
-    Raises:
-        UserError: our class in transformers lacks an option of the model
     """
     is_encoder = not hasattr(model, "decoder")
     config = encoder_config(model, head) if is_encoder else transformer_config(model)
-    names = name_prefixes(config, head)
     state = {
-        rename_parameter(name, names): tensor
+        rename_parameter(name, config, head): tensor
         for name, tensor in model.state_dict().items()
         if not name.endswith((VERSION, ".gain"))
     }
@@ -225,11 +204,7 @@ def convert(model: Any, head: str | None = None) -> ConvertedModel:
 
 @torch.no_grad()
 def check_same(model: Any, converted: Any, head: str | None = None) -> None:
-    """Compare the outputs on random sentences: logits, or the features of a model without a head.
-
-    Raises:
-        UserError: their outputs differ by more than `TOLERANCE`
-    """
+    """Refuse outputs that differ: logits, or the features of a model without a head."""
     model.eval()
     config = converted.config
     draw = torch.Generator().manual_seed(1)
