@@ -39,7 +39,7 @@ def parse_options(
 
     def modify(parser: ArgumentParser) -> None:
         """Called when a package of --user-dir has registered its architectures."""
-        check_architecture(words)
+        check_architecture_spelling(words)
         if modify_parser:
             modify_parser(parser)
         if wants_help:
@@ -52,7 +52,7 @@ def parse_options(
     return parsed
 
 
-def check_architecture(words: list[str]) -> None:
+def check_architecture_spelling(words: list[str]) -> None:
     """Check that a command line does not misspell an architecture of ours.
 
     Raises:
