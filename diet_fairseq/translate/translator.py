@@ -99,7 +99,8 @@ class Translator:
         search: the default beam size and length penalty
 
     Raises:
-        UserError: a file is missing or not valid, or the files don't belong together
+        UserError: no model is given, a file is missing or not valid, or the files don't belong
+            together
     """
 
     def __init__(
@@ -126,6 +127,11 @@ class Translator:
             position_temperature=position_temperature,
         )
         models = [model] if isinstance(model, str | PathLike) else model
+        if not models:
+            raise UserError(
+                "model must be a path or a list of paths, but is an empty list: give a folder with "
+                "model.json, or a checkpoint"
+            )
         descriptions = [resolve_model(Path(path), options) for path in models]
         description = descriptions[0]
         self.source_lang, self.target_lang = description.source_lang, description.target_lang
