@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import parse_qsl
@@ -60,12 +61,12 @@ class TranslationRequest(BaseModel, strict=True):
             raise ValueError("must be a text or a list of texts, and not empty")
         return q
 
-    @property
+    @cached_property
     def texts(self) -> list[list[str]]:
         """The lines of each text."""
         return [text.split("\n") for text in ([self.q] if isinstance(self.q, str) else self.q)]
 
-    @property
+    @cached_property
     def lines(self) -> list[str]:
         """The lines of all texts."""
         return [line for text in self.texts for line in text]
