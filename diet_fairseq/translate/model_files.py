@@ -65,8 +65,6 @@ def resolve_model(
     A ``model.json`` beside a checkpoint describes the checkpoint, even if it names another file.
 
     Args:
-        model: the folder or the checkpoint
-        options: the user's options
         translates: whether the model must have languages; encoders have none
 
     Raises:

@@ -315,10 +315,7 @@ def load_engine(
 
     PyTorch and fairseq are imported only for fairseq's checkpoints.
 
-    Args:
-        device: device such as "cpu" or "cuda:0"
-        threads: number of CPU threads (None: the engine's choice)
-        any_ctranslate2: whether an exported folder is loaded without `check_ctranslate2_folder`
+    The arguments are as in `Translator`.
 
     Raises:
         UserError: a model can't be loaded, or the models don't belong together

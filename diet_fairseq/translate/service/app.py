@@ -38,7 +38,6 @@ def application(
     """The service as an ASGI application.
 
     Args:
-        translator: translates the requests
         limits: the limits of requests (default: the values of `Limits`)
         host_names: allowed host names in addition to `LOCAL_HOSTS`; ``*`` allows all
     """
