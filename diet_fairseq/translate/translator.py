@@ -235,11 +235,14 @@ class Translator:
                 f"nbest must be from 1 to the beam, {search.beam}, but is {nbest}: widen the beam, "
                 "or ask for fewer"
             )
-        parts = [
-            (number, part)
-            for number, line in enumerate(lines)
-            for part in self._parts(line, number + 1, self._tokenizer(source), max_length, strict)
-        ]
+        parts: list[tuple[int, list[str]]] = []
+        for number, line in enumerate(lines):
+            # JSON can contain unpaired surrogates, which subword models reject.
+            text = line.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            parts_of_line = self._tokenizer(source).split(text, max_length)
+            if strict and len(parts_of_line) > 1:
+                raise TooLong(number + 1, sum(map(len, parts_of_line)), max_length)
+            parts += [(number, part) for part in parts_of_line]
         pending = Counter(number for number, _ in parts)
         done(len(lines) - len(pending))
         results: list[dict[int, list[Hypothesis]]] = [{} for _ in lines]  # by index of the part
@@ -272,16 +275,6 @@ class Translator:
             tokenizer = next(iter(self._tokenizers.values()))
             self._tokenizers[language] = tokenizer.for_language(language)
         return self._tokenizers[language]
-
-    def _parts(
-        self, line: str, number: int, tokenizer: Tokenizer, max_length: int, strict: bool
-    ) -> list[list[str]]:
-        # JSON can contain unpaired surrogates, which subword models reject.
-        line = line.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        parts = tokenizer.split(line, max_length)
-        if strict and len(parts) > 1:
-            raise TooLong(number, sum(map(len, parts)), max_length)
-        return parts
 
     def _batches(self, parts: Sequence[Sequence[str]]) -> Iterator[list[int]]:
         """Batches of indices into ``parts``; the longest are first and need the most memory."""
