@@ -116,12 +116,7 @@ def load(file: Any, map_location: Any = None, other_types: tuple[type, ...] = ()
 
 
 def _check_archive(file: Any) -> int:
-    """The size of a file in bytes, once it is safe to unpack.
-
-    Raises:
-        Refused: the file is compressed, unlike files of torch.save
-        UnpicklingError: see `check_cost`
-    """
+    """The size of a file in bytes, once it is safe to unpack."""
     is_open = hasattr(file, "read")
     with nullcontext(file) if is_open else files.open_regular(file, advice=ADVICE) as archive:
         start = archive.tell()

@@ -208,7 +208,6 @@ def _read_text_options(data: Path) -> dict[str, Any]:
 
 
 def _apply_options(description: ModelDescription, options: ModelOptions) -> ModelDescription:
-    """The description with the user's files and options."""
     changes: dict[str, Any] = {
         name: value
         for name in (*LANGUAGE_FLAGS, "data", "position_temperature")

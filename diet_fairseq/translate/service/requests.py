@@ -147,7 +147,6 @@ async def _read_form(request: Request, limits: Limits) -> dict[str, str]:
 
 
 async def _read_json(request: Request, media_type: str, limits: Limits) -> dict[str, Any]:
-    """The JSON object in the body of a request."""
     if media_type != "application/json":
         # browsers send other types across sites without a preflight request
         rule = f"Content-Type must be application/json, but is {media_type[:40]!r}: send JSON"
