@@ -22,6 +22,7 @@ from .directions import EOS, LANGUAGE, MARKS, SOURCE, TARGET, Directions, Marks
 
 MODEL_JSON = "model.json"
 FORMAT, VERSION = "diet_fairseq model", 1
+PENALTIES = ("fairseq", "tensor2tensor")
 #: a licence's name on the Hub, such as cc-by-nc-4.0
 LICENSE = r"[A-Za-z0-9][A-Za-z0-9.+-]{0,63}"
 ADVICE = "make or fetch the folder again"
