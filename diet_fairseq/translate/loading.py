@@ -7,7 +7,6 @@ from typing import Any
 
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
-from fairseq.data.data_utils import infer_language_pair
 from fairseq.dataclass.utils import overwrite_args_by_name
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer import TransformerModelBase
@@ -22,7 +21,7 @@ from ..text.subwords import TARGET, copy_subwords
 from ..transformer import PositionalAttention
 from ..transformer.config import UNLIMITED
 from ..transformer.stack import Stack
-from .directions import Directions, read_task
+from .directions import read_task
 from .model_files import dictionary_paths
 from .model_json import ModelDescription
 
@@ -118,27 +117,6 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     with report_faults(path), warnings.catch_warnings(action="ignore", category=UserWarning):
         state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(str(path))
     return state
-
-
-def infer_languages(
-    state: dict[str, Any], data: Path, directions: Directions | None
-) -> tuple[str, str]:
-    """The languages of a checkpoint's task, or in the file names of its data; "" if unknown.
-
-    Args:
-        directions: directions of a multilingual model, whose files do not determine a pair
-    """
-    task = task_options(state)
-    default: tuple[str | None, ...] = (None, None)
-    if directions is None and data.is_dir():
-        default = infer_language_pair(str(data))
-    elif directions is not None and len(directions.pairs) == 1:
-        default = directions.pairs[0]
-    source, target = (
-        str(task.get(field) or language or "")
-        for field, language in zip(("source_lang", "target_lang"), default, strict=True)
-    )
-    return source, target
 
 
 def load_model(description: ModelDescription) -> LoadedModel:
