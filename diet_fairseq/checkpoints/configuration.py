@@ -205,6 +205,12 @@ def without_files(config: Any) -> tuple[Any, str]:
     must give them.
     """
     removed: list[str] = []
+    text_options = {
+        option.name
+        for part in _REGISTERED
+        for section in REGISTRIES[part]["dataclass_registry"].values()
+        for option in fields(section)
+    }
 
     def clean(value: Any, place: str) -> Any:
         if isinstance(value, Namespace):
@@ -222,20 +228,10 @@ def without_files(config: Any) -> tuple[Any, str]:
         if not (_PATH.search(value) or _FILE_OPTION.search(option)):
             return value
         removed.append(f"{shorten(option)} ({quote(value)})")
-        return "???" if option in _text_options() else None
+        return "???" if option in text_options else None
 
     cleaned = clean(config, "args" if isinstance(config, Namespace) else "cfg")
     return cleaned, ", ".join(dict.fromkeys(removed))
-
-
-def _text_options() -> set[str]:
-    """The options of fairseq's subwords, tokenizers and scorers."""
-    return {
-        option.name
-        for part in _REGISTERED
-        for section in REGISTRIES[part]["dataclass_registry"].values()
-        for option in fields(section)
-    }
 
 
 def _exceeds(limit: int, value: Any) -> bool:

@@ -96,8 +96,6 @@ def load(file: Any, map_location: Any = None, other_types: tuple[type, ...] = ()
         UserError: the file can't be read, is damaged, or holds anything else
     """
     name = _file_name(file)
-    if not hasattr(file, "read"):
-        files.check_regular(file, advice=ADVICE)
     user_types = tuple(
         kind for kind in torch.serialization.get_safe_globals() if isinstance(kind, type)
     )
@@ -118,13 +116,9 @@ def load(file: Any, map_location: Any = None, other_types: tuple[type, ...] = ()
 
 
 def _check_archive(file: Any) -> int:
-    """The size of a file in bytes, once it is safe to unpack.
-
-    Raises:
-        Refused: the file is compressed, unlike files of torch.save
-        UnpicklingError: see `check_cost`
-    """
-    with nullcontext(file) if hasattr(file, "read") else files.open_regular(file) as archive:
+    """The size of a file in bytes, once it is safe to unpack."""
+    is_open = hasattr(file, "read")
+    with nullcontext(file) if is_open else files.open_regular(file, advice=ADVICE) as archive:
         start = archive.tell()
         try:
             size = archive.seek(0, os.SEEK_END)

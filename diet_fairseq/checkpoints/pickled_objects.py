@@ -94,20 +94,16 @@ class TensorBuilder:
         if math.prod(size) and offset + sum(steps) >= storage._size():
             raise UnpicklingError("a tensor of more numbers than are in the file")
         memory = storage._untyped_storage
-        self._count(memory)
+        if memory._cdata not in self.storages:
+            self.storages.add(memory._cdata)
+            self.bytes_left -= memory.nbytes()
+            if self.bytes_left < 0:
+                raise UnpicklingError("tensors of more numbers than are in the file")
+            # in files before PyTorch 1.6 numbers follow the pickle, and may be missing
+            if getattr(memory, "_torch_load_uninitialized", False):
+                torch.empty(0, dtype=torch.uint8, device=memory.device).set_(memory).zero_()
         tensor = torch.empty(0, dtype=storage.dtype, device=memory.device)
         return tensor.set_(memory, offset, size, stride)
-
-    def _count(self, memory: torch.UntypedStorage) -> None:
-        if memory._cdata in self.storages:
-            return
-        self.storages.add(memory._cdata)
-        self.bytes_left -= memory.nbytes()
-        if self.bytes_left < 0:
-            raise UnpicklingError("tensors of more numbers than are in the file")
-        # in files before PyTorch 1.6 numbers follow the pickle, and may be missing
-        if getattr(memory, "_torch_load_uninitialized", False):
-            torch.empty(0, dtype=torch.uint8, device=memory.device).set_(memory).zero_()
 
 
 def rebuild_parameter(data: Any, *_: Any) -> Tensor:
@@ -117,29 +113,24 @@ def rebuild_parameter(data: Any, *_: Any) -> Tensor:
     return data
 
 
-def _allowed_names() -> dict[str, Any]:
-    # storages and data types have no attributes that a pickle could call
-    names = {
-        name: value
-        for name, value in _weights_only_unpickler._get_allowed_globals().items()
-        if isinstance(value, (torch.serialization.StorageType, torch.dtype))
-    }
-    return names | {
-        "argparse.Namespace": RecordedNamespace,
-        "numpy.ndarray": RecordedArray,
-        "numpy.dtype": RecordedDType,
-        # as NumPy 2 and NumPy 1 write them
-        **{f"numpy.{core}.multiarray._reconstruct": RecordedArray for core in ("_core", "core")},
-        **{f"numpy.{core}.multiarray.scalar": RecordedScalar for core in ("_core", "core")},
-        "_codecs.encode": encode_latin1,
-        "collections.OrderedDict": OrderedDict,
-        "torch.Size": torch.Size,
-        "torch._utils._rebuild_parameter": rebuild_parameter,
-    }
-
-
 #: name in a pickle -> the object that it stands for
-CHECKPOINT_NAMES = _allowed_names()
+CHECKPOINT_NAMES: dict[str, Any] = {
+    # storages and data types have no attributes that a pickle could call
+    name: value
+    for name, value in _weights_only_unpickler._get_allowed_globals().items()
+    if isinstance(value, (torch.serialization.StorageType, torch.dtype))
+} | {
+    "argparse.Namespace": RecordedNamespace,
+    "numpy.ndarray": RecordedArray,
+    "numpy.dtype": RecordedDType,
+    # as NumPy 2 and NumPy 1 write them
+    **{f"numpy.{core}.multiarray._reconstruct": RecordedArray for core in ("_core", "core")},
+    **{f"numpy.{core}.multiarray.scalar": RecordedScalar for core in ("_core", "core")},
+    "_codecs.encode": encode_latin1,
+    "collections.OrderedDict": OrderedDict,
+    "torch.Size": torch.Size,
+    "torch._utils._rebuild_parameter": rebuild_parameter,
+}
 
 
 @contextmanager

@@ -220,8 +220,9 @@ class DietTokenizer(PreTrainedTokenizerFast):
     def _set_languages(self, source: str | None, target: str | None) -> None:
         if known := self.all_directions:
             check_languages(known, source, target)
-        state = self.__getstate__() | {"source_lang": source, "target_lang": target}
-        self.__setstate__(state)
+        changed = object.__new__(type(self))  # so that an error leaves this tokenizer unchanged
+        changed.__setstate__(self.__getstate__() | {"source_lang": source, "target_lang": target})
+        self.__dict__.update(changed.__dict__)
 
     def get_lang_id(self, language: str) -> int:
         """The id of a language's tag in the target dictionary, such as ``forced_bos_token_id``.

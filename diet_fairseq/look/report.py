@@ -52,24 +52,22 @@ def write_report(analyses: Sequence[Analysis], folder: Path) -> None:
         with figures.figure_style():
             columns.append(draw_sections(analysis, limit, folder, prefix))
     html = render_page(
-        " and ".join(str(analysis.model.path) for analysis in analyses),
-        [
-            (str(analysis.model.path), model_facts(analysis.model) | {"text": analysis.text})
-            for analysis in analyses
-        ],
+        [(str(analysis.model.path), list_facts(analysis)) for analysis in analyses],
         {section: [column[section] for column in columns] for section in columns[0]},
     )
     (folder / "index.html").write_text(html, encoding="utf-8")
 
 
-def model_facts(model: LoadedModel) -> dict[str, str]:
-    """The facts about a model at the top of the page."""
+def list_facts(analysis: Analysis) -> dict[str, str]:
+    """The facts about a model and its text at the top of the page."""
+    model = analysis.model
     parameters = sum(parameter.numel() for parameter in model.model.parameters())
     return {
         "architecture": getattr(model.config.model, "arch", None) or "not named",
         "positions": model.scheme,
         "parameters": f"{parameters:,}",
         "updates": f"{model.updates:,}",
+        "text": analysis.text,
     }
 
 
@@ -123,9 +121,7 @@ def draw_sections(
 
 
 def render_page(
-    title: str,
-    models: Sequence[tuple[str, dict[str, str]]],
-    sections: dict[str, list[list[Item]]],
+    models: Sequence[tuple[str, dict[str, str]]], sections: dict[str, list[list[Item]]]
 ) -> str:
     """The page as HTML, with all text escaped.
 
@@ -136,7 +132,6 @@ def render_page(
     loader = jinja2.FileSystemLoader(Path(__file__).parent)
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True)
     return environment.get_template("page.html").render(
-        title=title,
         models=models,
         sections=sections,
         versions=f"diet_fairseq {__version__}, PyTorch {torch.__version__}",

@@ -39,11 +39,14 @@ def parse_options(
 
     def modify(parser: ArgumentParser) -> None:
         """Called when a package of --user-dir has registered its architectures."""
-        check_architecture(words)
+        check_architecture_spelling(words)
         if modify_parser:
             modify_parser(parser)
-        if wants_help:
-            print_complete_help(parser)
+        # fairseq calls this again after it has added the model's options
+        titles = [group.title for group in parser._action_groups]
+        if wants_help and "Model-specific configuration" in titles:
+            parser.print_help()
+            parser.exit()
 
     parsed = parse_args_and_arch(parser, input_args, parse_known, suppress_defaults, modify)
     options = parsed[0] if isinstance(parsed, tuple) else parsed
@@ -52,7 +55,7 @@ def parse_options(
     return parsed
 
 
-def check_architecture(words: list[str]) -> None:
+def check_architecture_spelling(words: list[str]) -> None:
     """Check that a command line does not misspell an architecture of ours.
 
     Raises:
@@ -73,13 +76,6 @@ def has_our_architecture(words: list[str]) -> bool:
     """Whether a command line names an architecture of ours."""
     models = (ARCH_MODEL_REGISTRY.get(word.removeprefix("--arch=")) for word in words)
     return any(getattr(model, "__module__", "").startswith("diet_fairseq.") for model in models)
-
-
-def print_complete_help(parser: ArgumentParser) -> None:
-    """Print the help and exit, if fairseq has added the model's options to the parser."""
-    if any(group.title == "Model-specific configuration" for group in parser._action_groups):
-        parser.print_help()
-        parser.exit()
 
 
 @intercepts(

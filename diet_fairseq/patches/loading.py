@@ -86,7 +86,7 @@ UNKNOWN_NAME = (
 
 
 @intercepts("fairseq.models:build_model", plugin=UNKNOWN_NAME)
-def check_architecture(build_model: Callable, cfg: Any, *args: Any, **kwargs: Any) -> Any:
+def check_known_architecture(build_model: Callable, cfg: Any, *args: Any, **kwargs: Any) -> Any:
     name = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
     check_registered("architecture", name, ARCH_MODEL_REGISTRY | MODEL_REGISTRY)
     return build_model(cfg, *args, **kwargs)

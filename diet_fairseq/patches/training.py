@@ -6,8 +6,8 @@ several GPUs. Therefore the globals of its ``main`` are changed only while ``mai
 
 import logging
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -33,17 +33,12 @@ def run_training(call_main: Callable, cfg: Any, main: Callable, **kwargs: Any) -
         return call_main(cfg, main, **kwargs)
     check_objective(cfg)
     sharding.check_options(cfg)
-    needs_lock = (
-        "correctness" in active_reasons() and not cfg.checkpoint.no_save and _is_master(cfg)
-    )
+    needs_lock = "correctness" in active_reasons() and not cfg.checkpoint.no_save
+    if needs_lock:  # by the process that saves; torchrun and Slurm set its rank
+        distributed.infer_init_method(cfg.distributed_training)
+        needs_lock = distributed.is_master(cfg.distributed_training)
     with saving.lock_folder(cfg.checkpoint.save_dir) if needs_lock else nullcontext():
         return call_main(cfg, run_program, program=main, **kwargs)
-
-
-def _is_master(cfg: Any) -> bool:
-    """Whether this process saves a run's checkpoints; torchrun and Slurm set its rank."""
-    distributed.infer_init_method(cfg.distributed_training)
-    return bool(distributed.is_master(cfg.distributed_training))
 
 
 def run_program(cfg: Any, program: Callable, **kwargs: Any) -> None:
@@ -53,20 +48,13 @@ def run_program(cfg: Any, program: Callable, **kwargs: Any) -> None:
     """
     # The model is built without fairscale's context, and `sharding` shards it later.
     changes: dict[str, Callable] = {"fsdp_enable_wrap": nullcontext}
+    names = program.__globals__
     if "correctness" in active_reasons():
-        changes["train"] = partial(stop_at_max_update, program.__globals__["train"])
-    with patched_globals(program, **changes):
-        program(cfg, **kwargs)
-
-
-@contextmanager
-def patched_globals(function: Callable, **values: Any) -> Iterator[None]:
-    """Replace globals that a function reads by ``values`` until the context ends."""
-    names = function.__globals__
-    originals = {name: names[name] for name in values}
-    names.update(values)
+        changes["train"] = partial(stop_at_max_update, names["train"])
+    originals = {name: names[name] for name in changes}
+    names.update(changes)
     try:
-        yield
+        program(cfg, **kwargs)
     finally:
         names.update(originals)
 

@@ -262,7 +262,6 @@ def _read_pretrained_bart(task: Mapping[str, Any]) -> tuple[Directions, list[str
 
 
 def _read_pairs(task: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The pairs of --lang-pairs."""
     pairs = []
     for pair in _split_words(task.get("lang_pairs")):
         source, _, target = pair.partition("-")

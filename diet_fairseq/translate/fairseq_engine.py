@@ -23,7 +23,6 @@ class FairseqEngine(Engine):
 
     Args:
         models: models with one vocabulary, whose probabilities are averaged
-        device: the device of the models
         threads: number of PyTorch's CPU threads (None: unchanged)
 
     Raises:

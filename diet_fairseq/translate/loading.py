@@ -7,7 +7,6 @@ from typing import Any
 
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
-from fairseq.data.data_utils import infer_language_pair
 from fairseq.dataclass.utils import overwrite_args_by_name
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer import TransformerModelBase
@@ -22,7 +21,7 @@ from ..text.subwords import TARGET, copy_subwords
 from ..transformer import PositionalAttention
 from ..transformer.config import UNLIMITED
 from ..transformer.stack import Stack
-from .directions import Directions, read_task
+from .directions import read_task
 from .model_files import dictionary_paths
 from .model_json import ModelDescription
 
@@ -120,27 +119,6 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     return state
 
 
-def infer_languages(
-    state: dict[str, Any], data: Path, directions: Directions | None
-) -> tuple[str, str]:
-    """The languages of a checkpoint's task, or in the file names of its data; "" if unknown.
-
-    Args:
-        directions: directions of a multilingual model, whose files do not determine a pair
-    """
-    task = task_options(state)
-    default: tuple[str | None, ...] = (None, None)
-    if directions is None and data.is_dir():
-        default = infer_language_pair(str(data))
-    elif directions is not None and len(directions.pairs) == 1:
-        default = directions.pairs[0]
-    source, target = (
-        str(task.get(field) or language or "")
-        for field, language in zip(("source_lang", "target_lang"), default, strict=True)
-    )
-    return source, target
-
-
 def load_model(description: ModelDescription) -> LoadedModel:
     """The model of a checkpoint, which is read as data, with the options of its description.
 
@@ -214,7 +192,6 @@ def load_transformer(description: ModelDescription) -> LoadedModel:
 
 
 def _override_options(state: dict[str, Any], description: ModelDescription) -> None:
-    """Replace options of the checkpoint's configuration by the description's options, in place."""
     overrides: dict[str, Any] = {"data": str(description.data)}
     if description.source_lang:
         overrides["source_lang"] = description.source_lang
@@ -239,15 +216,9 @@ def _check_temperature(description: ModelDescription, model: Any) -> None:
 def _build_multilingual_task(
     state: dict[str, Any], description: ModelDescription
 ) -> TranslationTask | None:
-    """fairseq's task ``translation`` with the dictionaries of a multilingual model.
+    """fairseq's task ``translation`` with a multilingual model's dictionaries, or None.
 
     The dictionaries contain the tags of languages, which the engines add to sentences (`Marks`).
-
-    Returns:
-        None for any other model
-
-    Raises:
-        UserError: ``model.json`` has no directions, or the dictionaries don't fit the model
     """
     options = task_options(state)
     marked = read_task(options)
@@ -287,11 +258,7 @@ def _build_multilingual_task(
 
 
 def _keep_shared_model(state: dict[str, Any], description: ModelDescription) -> None:
-    """Replace a checkpoint's models of several directions by one model, if they share parameters.
-
-    Raises:
-        UserError: the directions do not share all parameters
-    """
+    """Replace a checkpoint's models of several directions, which must share parameters, by one."""
     model: Any = state["cfg"]["model"]
     if not (getattr(model, "share_encoders", False) and getattr(model, "share_decoders", False)):
         raise UserError(
@@ -309,17 +276,9 @@ def _keep_shared_model(state: dict[str, Any], description: ModelDescription) -> 
 
 
 def _replace_old_task(state: dict[str, Any], data: Path) -> Dictionary | None:
-    """Replace the task of an encoder's checkpoint by masked language modelling.
+    """Replace the task of a checkpoint of version 0.2 or XLM-R by masked language modelling.
 
-    The replaced tasks are version 0.2's ``glue`` and ``question_answering``, and XLM-R's
-    ``multilingual_masked_lm``.
-
-    Args:
-        state: the return value of `read_checkpoint`, changed in place
-        data: folder of the dictionaries
-
-    Returns:
-        the dictionary of the labels, if the task is a classification
+    The result is the dictionary of the labels, if the task is a classification.
     """
     cfg: Any = state.get("cfg")
     task = task_options(state).get("_name") if cfg else None

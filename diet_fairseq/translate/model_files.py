@@ -65,8 +65,6 @@ def resolve_model(
     A ``model.json`` beside a checkpoint describes the checkpoint, even if it names another file.
 
     Args:
-        model: the folder or the checkpoint
-        options: the user's options
         translates: whether the model must have languages; encoders have none
 
     Raises:
@@ -168,17 +166,23 @@ def _describe_checkpoint(
             f"{checkpoint} has no {MODEL_JSON} beside it: give --data, the folder of "
             "fairseq-preprocess with its dictionaries, and --subwords, if there are any"
         )
+    from fairseq.data.data_utils import infer_language_pair
+
     from ..checkpoints.configuration import task_options
-    from .loading import infer_languages, read_checkpoint  # these import fairseq
+    from .loading import read_checkpoint
 
     state = read_checkpoint(checkpoint)
-    marked = read_task(task_options(state))
+    task = task_options(state)
+    marked = read_task(task)
     directions = marked[0] if marked else None
+    pair: tuple[str | None, ...] = (None, None)
+    if directions is None and data.is_dir():
+        pair = infer_language_pair(str(data))
+    elif directions is not None and len(directions.pairs) == 1:
+        pair = directions.pairs[0]
     languages: list[str] = []
-    for (field, flag), inferred in zip(
-        LANGUAGE_FLAGS.items(), infer_languages(state, data, directions), strict=True
-    ):
-        language = getattr(options, field) or inferred
+    for (field, flag), inferred in zip(LANGUAGE_FLAGS.items(), pair, strict=True):
+        language = getattr(options, field) or str(task.get(field) or inferred or "")
         if (language or translates) and not LANGUAGE.fullmatch(language):
             some = f", one of {name_some(directions.targets)}" if directions else ""
             raise UserError(f"{checkpoint} does not name its languages: give {flag}{some}")
@@ -210,7 +214,6 @@ def _read_text_options(data: Path) -> dict[str, Any]:
 
 
 def _apply_options(description: ModelDescription, options: ModelOptions) -> ModelDescription:
-    """The description with the user's files and options."""
     changes: dict[str, Any] = {
         name: value
         for name in (*LANGUAGE_FLAGS, "data", "position_temperature")

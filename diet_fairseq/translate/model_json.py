@@ -93,7 +93,8 @@ class ModelDescription:
             UserError: see `text.subwords.check_vocabulary`
         """
         files = f"{self.data or self.folder} and {self.subword_model}"
-        words = [word for word in words if word not in self.all_directions.all_tags]
+        tags = self.all_directions.all_tags
+        words = [word for word in words if word not in tags]
         check_vocabulary([tokenizer.subwords for tokenizer in self.tokenizers], words, files)
 
     def write(self) -> None:

@@ -99,7 +99,8 @@ class Translator:
         search: the default beam size and length penalty
 
     Raises:
-        UserError: a file is missing or not valid, or the files don't belong together
+        UserError: no model is given, a file is missing or not valid, or the files don't belong
+            together
     """
 
     def __init__(
@@ -126,6 +127,11 @@ class Translator:
             position_temperature=position_temperature,
         )
         models = [model] if isinstance(model, str | PathLike) else model
+        if not models:
+            raise UserError(
+                "model must be a path or a list of paths, but is an empty list: give a folder with "
+                "model.json, or a checkpoint"
+            )
         descriptions = [resolve_model(Path(path), options) for path in models]
         description = descriptions[0]
         self.source_lang, self.target_lang = description.source_lang, description.target_lang
@@ -229,11 +235,14 @@ class Translator:
                 f"nbest must be from 1 to the beam, {search.beam}, but is {nbest}: widen the beam, "
                 "or ask for fewer"
             )
-        parts = [
-            (number, part)
-            for number, line in enumerate(lines)
-            for part in self._parts(line, number + 1, self._tokenizer(source), max_length, strict)
-        ]
+        parts: list[tuple[int, list[str]]] = []
+        for number, line in enumerate(lines):
+            # JSON can contain unpaired surrogates, which subword models reject.
+            text = line.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            parts_of_line = self._tokenizer(source).split(text, max_length)
+            if strict and len(parts_of_line) > 1:
+                raise TooLong(number + 1, sum(map(len, parts_of_line)), max_length)
+            parts += [(number, part) for part in parts_of_line]
         pending = Counter(number for number, _ in parts)
         done(len(lines) - len(pending))
         results: list[dict[int, list[Hypothesis]]] = [{} for _ in lines]  # by index of the part
@@ -267,16 +276,6 @@ class Translator:
             self._tokenizers[language] = tokenizer.for_language(language)
         return self._tokenizers[language]
 
-    def _parts(
-        self, line: str, number: int, tokenizer: Tokenizer, max_length: int, strict: bool
-    ) -> list[list[str]]:
-        # JSON can contain unpaired surrogates, which subword models reject.
-        line = line.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        parts = tokenizer.split(line, max_length)
-        if strict and len(parts) > 1:
-            raise TooLong(number, sum(map(len, parts)), max_length)
-        return parts
-
     def _batches(self, parts: Sequence[Sequence[str]]) -> Iterator[list[int]]:
         """Batches of indices into ``parts``; the longest are first and need the most memory."""
         batch: list[int] = []
@@ -309,10 +308,7 @@ def load_engine(
 
     PyTorch and fairseq are imported only for fairseq's checkpoints.
 
-    Args:
-        device: device such as "cpu" or "cuda:0"
-        threads: number of CPU threads (None: the engine's choice)
-        any_ctranslate2: whether an exported folder is loaded without `check_ctranslate2_folder`
+    The arguments are as in `Translator`.
 
     Raises:
         UserError: a model can't be loaded, or the models don't belong together

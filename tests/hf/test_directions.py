@@ -155,6 +155,18 @@ def test_a_language_that_the_model_lacks_is_named(tokenizer):
         tokenizer.get_lang_id("nl")
 
 
+def test_a_missing_tag_leaves_the_tokenizer_unchanged(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "hf")
+    dictionary = tmp_path / "hf" / "dict.txt"
+    dictionary.write_text(dictionary.read_text().replace("__fr__", "__other__"))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
+    before = tokenizer("ban")["input_ids"]
+    with pytest.raises(UserError, match="lacks the tag __fr__"):
+        tokenizer.src_lang = "fr"
+    assert tokenizer.src_lang == "en"
+    assert tokenizer("ban")["input_ids"] == before
+
+
 def test_forged_directions_are_refused(folder, tmp_path):
     for change, says in (
         ({"tags": {"../x": "y"}}, "directions.tags.../x.[key] must be a language's code"),

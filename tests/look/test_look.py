@@ -228,7 +228,7 @@ def test_the_page_has_a_section_for_all_items(tmp_path):
 
 def test_names_in_a_checkpoint_are_text_and_no_markup():
     item = Item("<i>", rows=[{"a": "<script>", "b": 0.5, "c": None}])
-    html = render_page("<b>", [("<u>", {"x": "</dl><u>"})], {"heads": [[item]]})
+    html = render_page([("<b>", {"x": "</dl><u>"})], {"heads": [[item]]})
     assert not re.search("<[biu]>", html)
     assert "&lt;script&gt;" in html
     assert "<td>0.50</td>" in html

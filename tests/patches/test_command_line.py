@@ -32,12 +32,12 @@ def test_a_misspelled_architecture_of_ours_comes_with_a_suggestion():
 @pytest.mark.parametrize("words", [["-a", "roberta_tupe"], ["--arch=bert_diet_rle"]])
 def test_every_spelling_of_the_option_is_checked(words):
     with pytest.raises(UserError, match=r"did you mean (roberta_tupe_[ar]|bert_diet_rel)"):
-        command_line.check_architecture(words)
+        command_line.check_architecture_spelling(words)
 
 
 @pytest.mark.parametrize("name", ["transformer_iwslt_de_em", "no_such_model", "transformer_rope"])
 def test_other_names_are_fairseq_s_to_judge(name):
-    command_line.check_architecture(["--arch", name])
+    command_line.check_architecture_spelling(["--arch", name])
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,18 @@
 """Importing the plugin changes the attributes that its table names, and no others."""
 
+import inspect
 import json
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
 import fairseq
 import pytest
 
+from diet_fairseq import patches
 from diet_fairseq.errors import UserError
 from diet_fairseq.patches.patch import (
     PATCH_REASONS,
@@ -191,6 +194,16 @@ def test_an_unknown_mode_ends_in_one_line(words):
 def test_each_target_is_wrapped_once():
     targets = [row.target for row in TABLE]
     assert len(targets) == len(set(targets))
+
+
+def test_each_function_of_the_patches_has_its_own_name():
+    functions = [
+        name
+        for path in Path(patches.__file__).parent.glob("*.py")
+        for name, value in vars(import_module(f"{patches.__name__}.{path.stem}")).items()
+        if inspect.isfunction(value) and value.__module__ == f"{patches.__name__}.{path.stem}"
+    ]
+    assert len(functions) == len(set(functions))
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.target)

@@ -65,6 +65,11 @@ def test_a_checkpoint_alone_takes_the_given_files(checkpoint):
     )
 
 
+def test_an_empty_list_of_models_is_refused():
+    with pytest.raises(UserError, match="model must be a path or a list of paths, but is an empty"):
+        Translator([])
+
+
 def test_missing_files_and_languages_are_named(checkpoint):
     folder = checkpoint.parent
     data = ModelOptions(folder / "data")

@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 from diet_fairseq.translate.engine import Search
 from diet_fairseq.translate.service.app import Limits, application
 from diet_fairseq.translate.service.batching import LINE_CHARACTERS
+from diet_fairseq.translate.service.requests import TranslationRequest
 from diet_fairseq.translate.translator import Translation
 
 JSON = {"Content-Type": "application/json"}
@@ -97,6 +98,21 @@ def test_a_list_of_texts_is_answered_by_a_list(serve, mirror):
     }
     assert mirror.batches == [["abc", "", "d", "", "ef"]]  # one batch
     assert post(client, q=["ab"]).json() == {"translatedText": ["ba"]}
+
+
+def test_a_text_is_split_into_lines_once():
+    class Text(str):
+        splits = 0
+
+        def split(self, *separators):
+            Text.splits += 1
+            return super().split(*separators)
+
+    fields = TranslationRequest(q=Text("ab\nc"))
+    assert [len(line) for line in fields.lines] == [2, 1]
+    translations = [[Translation(line, 0.0)] for line in fields.lines]
+    assert fields.answer(translations) == {"translatedText": "ab\nc"}
+    assert Text.splits == 1
 
 
 def test_alternatives_are_the_next_best_translations(serve):

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,11 +16,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from .batching import Batches, BatchKey
+from .batching import Batches
 from .requests import Limits, read_request
 
 if TYPE_CHECKING:
-    from ..translator import Translation, Translator
+    from ..translator import Translator
 
 logger = logging.getLogger(__name__)
 #: host names that are always allowed
@@ -38,17 +38,14 @@ def application(
     """The service as an ASGI application.
 
     Args:
-        translator: translates the requests
         limits: the limits of requests (default: the values of `Limits`)
         host_names: allowed host names in addition to `LOCAL_HOSTS`; ``*`` allows all
     """
     source, target = translator.source_lang, translator.target_lang
     targets, limits = translator.targets, limits or Limits()
-
-    def translate_lines(key: BatchKey, lines: Sequence[str]) -> "list[list[Translation]]":
-        return translator.candidates(lines, **key._asdict())
-
-    batches = Batches(translate_lines, limits.batch)
+    batches = Batches(
+        lambda key, lines: translator.candidates(lines, **key._asdict()), limits.batch
+    )
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -64,9 +61,7 @@ def application(
     async def translate(request: Request) -> Response:
         try:
             async with asyncio.timeout(limits.seconds):
-                key, fields = await read_request(
-                    request, (source, target), targets, translator.search.beam, limits
-                )
+                key, fields = await read_request(request, translator, limits)
                 if batches.waiting_lines + len(fields.lines) > limits.waiting:
                     text = "the request queue is full: try again later"
                     raise HTTPException(503, text, {"Retry-After": "1"})

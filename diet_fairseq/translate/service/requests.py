@@ -1,7 +1,7 @@
 """Translation requests with LibreTranslate's fields, as JSON or as a form."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import parse_qsl
@@ -16,7 +16,7 @@ from ..directions import name_some
 from .batching import BatchKey
 
 if TYPE_CHECKING:
-    from ..translator import Translation
+    from ..translator import Translation, Translator
 
 FORM = "application/x-www-form-urlencoded"
 #: largest number of fields in a form
@@ -60,12 +60,12 @@ class TranslationRequest(BaseModel, strict=True):
             raise ValueError("must be a text or a list of texts, and not empty")
         return q
 
-    @property
+    @cached_property
     def texts(self) -> list[list[str]]:
         """The lines of each text."""
         return [text.split("\n") for text in ([self.q] if isinstance(self.q, str) else self.q)]
 
-    @property
+    @cached_property
     def lines(self) -> list[str]:
         """The lines of all texts."""
         return [line for text in self.texts for line in text]
@@ -95,20 +95,9 @@ class TranslationRequest(BaseModel, strict=True):
 
 
 async def read_request(
-    request: Request,
-    default: tuple[str, str],
-    targets: Mapping[str, Sequence[str]],
-    beam: int,
-    limits: Limits,
+    request: Request, translator: "Translator", limits: Limits
 ) -> tuple[BatchKey, TranslationRequest]:
-    """The direction and the fields of a request, checked against the limits.
-
-    Args:
-        request: the request
-        default: the source and target language of a request without these fields
-        targets: the target languages of every source language
-        beam: the beam size, which must be larger than the number of alternatives
-        limits: the limits of requests
+    """The direction and the fields of a request, checked against the model and the limits.
 
     Raises:
         HTTPException: a field is not valid, or the body is too large
@@ -118,14 +107,15 @@ async def read_request(
         if media_type == FORM:
             fields = TranslationRequest.model_validate_strings(await _read_form(request, limits))
         else:
-            fields = TranslationRequest.model_validate(
-                await _read_json(request, media_type, limits)
-            )
+            values = await _read_json(request, media_type, limits)
+            fields = TranslationRequest.model_validate(values)
     except ValidationError as error:
         raise HTTPException(400, describe_validation_error(error)) from error
-    source, target = fields.source or default[0], fields.target or default[1]
+    targets = translator.targets
+    source = fields.source or translator.source_lang
+    target = fields.target or translator.target_lang
     if source == "auto" and len(targets) == 1:
-        source = default[0]
+        source = translator.source_lang
     if source not in targets:
         rule = f"this model translates {name_some(targets)}"
         raise HTTPException(400, f"source {source[:40]!r} is not supported: {rule}")
@@ -138,7 +128,7 @@ async def read_request(
         if length > limits.characters:
             rule = f"{length:,} characters, more than {limits.characters:,}: shorten it"
             raise HTTPException(400, f"line {number} of q has {rule}")
-    if fields.alternatives >= beam:
+    if fields.alternatives >= (beam := translator.search.beam):
         rule = f"alternatives must be at most {beam - 1}, because the beam is {beam}"
         raise HTTPException(400, f"{rule}, but is {fields.alternatives}")
     return BatchKey(source, target, 1 + fields.alternatives), fields
@@ -157,7 +147,6 @@ async def _read_form(request: Request, limits: Limits) -> dict[str, str]:
 
 
 async def _read_json(request: Request, media_type: str, limits: Limits) -> dict[str, Any]:
-    """The JSON object in the body of a request."""
     if media_type != "application/json":
         # browsers send other types across sites without a preflight request
         rule = f"Content-Type must be application/json, but is {media_type[:40]!r}: send JSON"

@@ -107,7 +107,6 @@ class Server(uvicorn.Server):
     """A server that ends after its last response, or at once at the second signal.
 
     Args:
-        app: the ASGI application
         seconds: time limit of a request
     """
 
