@@ -24,6 +24,7 @@ from diet_fairseq.errors import UserError
 from diet_fairseq.hf.convert.card import read_license
 from diet_fairseq.hf.convert.original import FAMILIES
 from diet_fairseq.hf.convert.translation import Marian
+from diet_fairseq.models.diet_bert import DietBertModel
 from diet_fairseq.models.warm_start import checkpoint_loading
 from diet_fairseq.text.subwords import SentencePiece
 from diet_fairseq.translate.directions import Marks
@@ -522,3 +523,17 @@ def test_a_model_that_computes_something_else_is_refused(marian_folder, tmp_path
     text = refused(take_back, marian_folder, tmp_path / "out")
     assert "fairseq's model does not reproduce MarianMTModel (outputs differ by " in text
     assert not (tmp_path / "out").exists()
+
+
+def test_a_difference_that_is_not_a_number_is_refused(tmp_path, monkeypatch):
+    """NaN comes after other differences here, where `max` of Python would not see it."""
+    forward = DietBertModel.forward
+
+    def forward_with_nan(self, tokens, **options):
+        logits, extra = forward(self, tokens, **options)
+        has_left_padding = tokens[:, 0].eq(self.encoder.dictionary.pad()).any()
+        return (logits * torch.nan if has_left_padding else logits), extra
+
+    monkeypatch.setattr(DietBertModel, "forward", forward_with_nan)
+    says = refused(take_back, originals.bert(tmp_path / "folder"), tmp_path / "out")
+    assert "does not reproduce BertForPreTraining (outputs differ by nan)" in says

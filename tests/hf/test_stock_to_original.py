@@ -1,5 +1,7 @@
 """`export hf --original` of fairseq's own RoBERTa and BART, which were not imported."""
 
+from argparse import Namespace
+
 import pytest
 import torch
 
@@ -53,3 +55,12 @@ def test_a_stock_model_without_its_subwords_is_refused(tmp_path):
     words = "--data", model.folder, "--subwords", "none"
     says = refused(export, model.checkpoint, tmp_path / "hf", "--original", *words)
     assert "original is not there: " in says
+
+
+def test_a_model_with_other_positions_is_refused(tmp_path):
+    model = published.roberta(tmp_path / "published")
+    args = Namespace(arch="roberta_rope", task="masked_lm", max_positions=32, **published.SIZES)
+    model.save(published.random_encoder(model, args), args)
+    text = "--data", model.folder, "--subwords", model.subwords
+    says = refused(export, model.checkpoint, tmp_path / "hf", "--original", *text)
+    assert "has the position scheme rope in its encoder, but RobertaForMaskedLM has learned" in says

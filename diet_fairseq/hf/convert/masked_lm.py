@@ -100,11 +100,11 @@ class MaskedLM(Family):
                 expected = out[0][real][:, ids]
             options = {"segments": types} if kinds > 1 else {}
             logits, extra = model(tokens, **options)
-            differences.append(float((logits[real] - expected).abs().max()))
+            differences.append((logits[real] - expected).abs().max())
             if (follows := extra.get("nsp_logits")) is not None:  # (B, 2)
                 theirs = out.seq_relationship_logits.flip(1)
-                differences.append(float((follows - theirs).abs().max()))
-        return max(differences), float(expected.abs().max())
+                differences.append((follows - theirs).abs().max())
+        return float(torch.stack(differences).max()), float(expected.abs().max())
 
 
 class Bert(MaskedLM):

@@ -108,6 +108,7 @@ def write_stock(loaded: Any, folder: Path) -> bool:
         return False
     config: Any = (encoder_config if loaded.is_encoder else transformer_config)(loaded.model)
     family: Any = Roberta if loaded.is_encoder else Bart
+    check_positions(loaded, family)  # only learned positions have the table that is read below
     names = {"vocab_size": "vocab_size", **family.option_names}
     values: dict[str, Any] = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
     values |= {key: getattr(config, name) for name, key in names.items() if hasattr(config, name)}

@@ -153,8 +153,8 @@ class Translation(Family):
             batch = collate_tokens(sources, pad, left_pad=left_pad)
             logits, _ = model(batch, batch.ne(pad).sum(1), previous)  # (B, T, V')
             actual = logits.log_softmax(-1)[..., known][previous.ne(pad)]
-            differences.append(float((actual - expected).abs().max()))
-        return max(differences), float(expected.abs().max())
+            differences.append((actual - expected).abs().max())
+        return float(torch.stack(differences).max()), float(expected.abs().max())
 
 
 def default_direction(texts: Texts, directions: Directions | None) -> tuple[str, str]:
