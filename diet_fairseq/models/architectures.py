@@ -3,14 +3,16 @@
 import logging
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
 from fairseq.models import register_model_architecture
-from omegaconf import DictConfig
+from omegaconf import DictConfig, open_dict
 
-from ..config import PositionConfig, registration_hooks, translation_schemes
+from ..config import PositionConfig, position_options, registration_hooks, translation_schemes
 from ..errors import UserError
 from ..positions import SCHEMES, PositionScheme
 from ..positions.description import describe, serialize_description
@@ -96,7 +98,7 @@ def set_defaults(args: Namespace, defaults: Mapping[str, Any]) -> None:
 OFF = (None, False, 0, -1, "")
 
 
-def validate_options(args: Namespace, unsupported: tuple[str, ...]) -> PositionConfig:
+def validate_options(args: Namespace | DictConfig, unsupported: tuple[str, ...]) -> PositionConfig:
     """Check the options, and write their final values into the arguments that a checkpoint saves.
 
     Args:
@@ -108,11 +110,15 @@ def validate_options(args: Namespace, unsupported: tuple[str, ...]) -> PositionC
                 f"--{name.replace('_', '-')} {getattr(args, name)} can't be combined with "
                 "position schemes: leave it out, or use fairseq's own model"
             )
+    is_configuration = isinstance(args, DictConfig)
+    if is_configuration:
+        check_configuration(args)
     config = PositionConfig.from_args(args)
-    config.write_to(args)
-    args.position_description = serialize_description(describe(config))
-    args.no_token_positional_embeddings = config.position_input == "none"
-    args.encoder_learned_pos = args.decoder_learned_pos = config.position_input == "learned"
+    with open_dict(args) if is_configuration else nullcontext():
+        config.write_to(args)
+        args.position_description = serialize_description(describe(config))
+        args.no_token_positional_embeddings = config.position_input == "none"
+        args.encoder_learned_pos = args.decoder_learned_pos = config.position_input == "learned"
     logger.info("%s|version:%s", config, __version__)
     return config
 
@@ -123,6 +129,37 @@ def to_namespace(args: Namespace | DictConfig) -> Namespace:
     `TransformerConfig.from_namespace` would drop our options of a DictConfig.
     """
     return args if isinstance(args, Namespace) else Namespace(**args)
+
+
+#: types of options -> their values in a YAML file, in words
+YAML_VALUES = {int: "an integer", float: "a number", bool: "true or false", str: "text in quotes"}
+
+
+def check_configuration(args: DictConfig) -> None:
+    """Refuse misspelt position options and values of a wrong type, as the command line does.
+
+    Raises:
+        UserError: an option does not exist, or a value has another type than its option
+    """
+    options = position_options()
+    for name, value in args.items():
+        option = options.get(str(name))
+        if option is None:
+            if str(name).startswith("position_") and name != "position_description":
+                similar = get_close_matches(str(name), options)
+                known = similar or sorted(options)
+                raise UserError(
+                    f"model.{name} is not an option: correct it to {' or '.join(known)}"
+                )
+        elif value is not None and not has_type(value, option.type):
+            raise UserError(
+                f"model.{name} must be {YAML_VALUES[option.type]}, but is {value!r}: change it"
+            )
+
+
+def has_type(value: Any, kind: type) -> bool:
+    """Whether a value of YAML has the type; an integer is also a number, but true is not."""
+    return type(value) is kind or (kind is float and type(value) is int)
 
 
 def check_no_segments(config: PositionConfig, model: str, instead: str) -> None:

@@ -64,8 +64,9 @@ class DietTransformerModel(WarmStart, TransformerModel):
     def build_model(cls, args: Namespace, task: Any) -> "DietTransformerModel":
         for flag, value in INPUT_FLAGS.items():
             if getattr(args, flag, False) and getattr(args, "position_input", None) != value:
+                arch = getattr(args, "arch", None) or args._name  # of fairseq-hydra-train
                 raise UserError(
-                    f"--{flag.replace('_', '-')} can't be combined with --arch {args.arch}: "
+                    f"--{flag.replace('_', '-')} can't be combined with --arch {arch}: "
                     f"use --position-input {value} instead"
                 )
         config = validate_options(args, UNSUPPORTED)
