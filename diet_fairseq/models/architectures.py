@@ -98,7 +98,7 @@ def set_defaults(args: Namespace, defaults: Mapping[str, Any]) -> None:
 OFF = (None, False, 0, -1, "")
 
 
-def validate_options(args: Namespace | DictConfig, unsupported: tuple[str, ...]) -> PositionConfig:
+def validate_options(args: Any, unsupported: tuple[str, ...]) -> PositionConfig:
     """Check the options, and write their final values into the arguments that a checkpoint saves.
 
     Args:
@@ -123,7 +123,7 @@ def validate_options(args: Namespace | DictConfig, unsupported: tuple[str, ...])
     return config
 
 
-def to_namespace(args: Namespace | DictConfig) -> Namespace:
+def to_namespace(args: Any) -> Namespace:
     """The arguments as a Namespace: fairseq-hydra-train gives a DictConfig.
 
     `TransformerConfig.from_namespace` would drop our options of a DictConfig.
@@ -135,18 +135,18 @@ def to_namespace(args: Namespace | DictConfig) -> Namespace:
 YAML_VALUES = {int: "an integer", float: "a number", bool: "true or false", str: "text in quotes"}
 
 
-def check_configuration(args: DictConfig) -> None:
+def check_configuration(model: Mapping[str, Any]) -> None:
     """Refuse misspelt position options and values of a wrong type, as the command line does.
 
     Raises:
         UserError: an option does not exist, or a value has another type than its option
     """
     options = position_options()
-    for name, value in args.items():
-        option = options.get(str(name))
+    for name, value in model.items():
+        option = options.get(name)
         if option is None:
-            if str(name).startswith("position_") and name != "position_description":
-                similar = get_close_matches(str(name), options)
+            if name.startswith("position_") and name != "position_description":
+                similar = get_close_matches(name, options)
                 known = similar or sorted(options)
                 raise UserError(
                     f"model.{name} is not an option: correct it to {' or '.join(known)}"
