@@ -273,9 +273,7 @@ def no_larger_than(size: int) -> Iterator[None]:
         numbers -= tensor.numel()
         parameters -= isinstance(tensor, Parameter)
         if numbers < 0 or parameters < 0:
-            raise Refused(
-                "its configuration asks for a larger model than the file can hold the parameters of"
-            )
+            raise Refused("its configuration asks for more parameters than the file contains")
 
     hooks = [
         modules.register_module_parameter_registration_hook(count),

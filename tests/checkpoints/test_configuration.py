@@ -161,9 +161,12 @@ def shared(depth):
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"model__encoder_layers": 10**8}, "its configuration asks for a larger model than the fi"),
-        ({"model__encoder_embed_dim": 2**15}, "its configuration asks for a larger model than t"),
-        ({"decoder_ffn_embed_dim": 10**8}, "its configuration asks for a larger model than the f"),
+        (
+            {"model__encoder_layers": 10**8},
+            "its configuration asks for more parameters than the fi",
+        ),
+        ({"model__encoder_embed_dim": 2**15}, "its configuration asks for more parameters than t"),
+        ({"decoder_ffn_embed_dim": 10**8}, "its configuration asks for more parameters than the f"),
         ({"model__max_source_positions": 10**9}, "cfg.model.max_source_positions of its configur"),
         ({"max_target_positions": "1_000_000_000"}, "args.max_target_positions of its configurat"),
         ({"model__position_max_distance": 10**18}, "cfg.model.position_max_distance of its confi"),

@@ -112,7 +112,7 @@ def test_a_folder_that_is_not_ours_is_not_imported(content, says, tmp_path):
     [
         ({"encoder_layers": -1}, "encoder_layers must be from 0 to 16,384, but is -1"),
         ({"encoder_layers": 10**8}, "encoder_layers must be from 0 to 16,384, but is 100000000"),
-        ({"encoder_layers": 10**4}, "larger model than the file can hold"),
+        ({"encoder_layers": 10**4}, "more parameters than the file contains"),
         ({"max_source_positions": 10**9}, "max_source_positions must be from 0 to 1,048,576, but"),
         ({"max_source_positions": 10**6}, "the folder's files don't belong together"),
         ({"position_options": {"position_clip": 10**9}}, "position_clip must be from 0 to 65,536"),
