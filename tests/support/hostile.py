@@ -109,6 +109,7 @@ def _child(action: Callable[[], Any], folder: Path, err: Path, watched: Path) ->
             os.fdopen(number, mode) for number, mode in ((0, "r"), (1, "w"), (2, "w"))
         )
         os.chdir(folder)
+        sys.dont_write_bytecode = True  # a file that no process has compiled yet is not an attack
         allowed = _data() + MEMORY
         resource.setrlimit(resource.RLIMIT_DATA, (allowed, allowed))
         sys.addaudithook(_watch(note, str(folder)))
