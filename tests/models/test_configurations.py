@@ -12,6 +12,7 @@ from diet_fairseq.errors import UserError
 from tests.support import tiny
 from tests.support.cases import complete
 from tests.support.commands import PLUGIN, run
+from tests.support.pages import BLOCK, ROOT, text_of
 
 #: architectures with options of their scheme
 MODELS = {
@@ -104,6 +105,18 @@ def test_wrong_options_of_a_configuration_are_refused(options, message):
     with pytest.raises(UserError) as error:
         build_model(configuration("transformer_diet_rel", **options), Task)
     assert str(error.value).startswith(message)
+
+
+def test_the_configuration_in_the_docs_gives_its_model():
+    [text] = [
+        block
+        for language, block in BLOCK.findall(text_of(ROOT / "docs" / "training.md"))
+        if language == "yaml" and "_name: masked_lm" in block
+    ]
+    [model] = [section for name, section in OmegaConf.create(text).items() if name == "model"]
+    scheme = tiny.schemes_in(build_model(OmegaConf.merge(model, SIZES), Task))
+    assert {type(part).__name__ for part in scheme.values()} == {"TupeR"}
+    assert {part.untie_cls for part in scheme.values()} == {"no"}
 
 
 def train(data, folder, *overrides):
