@@ -7,6 +7,7 @@ tiny, parameters random. The originals were not at hand.
 import io
 import json
 import re
+import sys
 from argparse import Namespace
 from collections.abc import Iterable
 from pathlib import Path
@@ -177,9 +178,12 @@ class ByteModel(Model):
 
 
 def import_package(model: Model) -> None:
-    """Import the model's ``--user-dir`` package, if it has one."""
+    """Import the model's ``--user-dir`` package, if it has one.
+
+    All copies of the package are equal, and a process can import only one of them.
+    """
     package = model.folder / "model_configs"
-    if package.exists():
+    if package.exists() and package.name not in sys.modules:
         utils.import_user_module(Namespace(user_dir=str(package)))
 
 
