@@ -12,6 +12,7 @@ from typing import Any
 from fairseq.models import register_model_architecture
 from omegaconf import DictConfig, open_dict
 
+from ..checkpoints.plain import quote, shorten
 from ..config import PositionConfig, position_options, registration_hooks, translation_schemes
 from ..errors import UserError
 from ..positions import SCHEMES, PositionScheme
@@ -143,18 +144,15 @@ def check_configuration(model: Mapping[str, Any]) -> None:
     """
     options = position_options()
     for name, value in model.items():
-        option = options.get(name)
-        if option is None:
-            if name.startswith("position_") and name != "position_description":
-                similar = get_close_matches(name, options)
-                known = similar or sorted(options)
+        option, key = options.get(name), f"model.{shorten(str(name))}"
+        if option is not None:
+            if value is not None and not has_type(value, option.type):
                 raise UserError(
-                    f"model.{name} is not an option: correct it to {' or '.join(known)}"
+                    f"{key} must be {YAML_VALUES[option.type]}, but is {quote(value)}: change it"
                 )
-        elif value is not None and not has_type(value, option.type):
-            raise UserError(
-                f"model.{name} must be {YAML_VALUES[option.type]}, but is {value!r}: change it"
-            )
+        elif str(name).startswith("position_") and name != "position_description":
+            known = get_close_matches(name, options) or sorted(options)
+            raise UserError(f"{key} is not an option: correct it to {' or '.join(known)}")
 
 
 def has_type(value: Any, kind: type) -> bool:

@@ -86,6 +86,7 @@ def test_a_configuration_gives_the_model_of_the_flags(arch):
             {"position_gian": 2.0},
             "model.position_gian is not an option: correct it to position_gain or position_rank",
         ),
+        ({"position_\x1b[2J": 1}, "model.position_\\x1b[2J is not an option: correct it to "),
         ({"position_x": 1}, "model.position_x is not an option: correct it to "),
         ({"position_gain": "2"}, "model.position_gain must be a number, but is '2': change it"),
         ({"position_gain": True}, "model.position_gain must be a number, but is True: change it"),
