@@ -12,9 +12,8 @@ from typing import Any
 from fairseq.models import register_model_architecture
 from omegaconf import DictConfig, open_dict
 
-from ..checkpoints.plain import quote, shorten
 from ..config import PositionConfig, position_options, registration_hooks, translation_schemes
-from ..errors import UserError
+from ..errors import UserError, one_line
 from ..positions import SCHEMES, PositionScheme
 from ..positions.description import describe, serialize_description
 from ..version import __version__
@@ -144,11 +143,11 @@ def check_configuration(model: Mapping[str, Any]) -> None:
     """
     options = position_options()
     for name, value in model.items():
-        option, key = options.get(name), f"model.{shorten(str(name))}"
+        option, key = options.get(name), f"model.{one_line(str(name))}"
         if option is not None:
             if value is not None and not has_type(value, option.type):
                 raise UserError(
-                    f"{key} must be {YAML_VALUES[option.type]}, but is {quote(value)}: change it"
+                    f"{key} must be {YAML_VALUES[option.type]}, but is {value!r}: change it"
                 )
         elif str(name).startswith("position_") and name != "position_description":
             known = get_close_matches(name, options) or sorted(options)
