@@ -5,18 +5,19 @@ import pickle
 import re
 import threading
 import warnings
-import zipfile
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, BinaryIO
 
 import torch
 
 from .. import files
 from ..errors import UserError
 from . import configuration
-from .pickled_objects import check_cost, only_checkpoint_names
+from .archive import locate_records
+from .dry_run import OPERATIONS, PLAIN_OPERATIONS, DryRun
+from .pickled_objects import checkpoint_names, only_names
 from .plain import Refused, plain, reason, shorten
 
 TRUST = "use a checkpoint from a source that you trust"
@@ -100,11 +101,13 @@ def load(file: Any, map_location: Any = None, other_types: tuple[type, ...] = ()
         kind for kind in torch.serialization.get_safe_globals() if isinstance(kind, type)
     )
     try:
-        with _LOADING_LOCK, warnings.catch_warnings():
+        with _LOADING_LOCK, warnings.catch_warnings(), _open(file) as opened:
             warnings.simplefilter("ignore")
-            size = _check_archive(file)
-            with only_checkpoint_names(size, other_types):
-                state = torch.load(file, map_location=map_location, weights_only=True)
+            size = _find_size(opened)
+            names = checkpoint_names(size, other_types)
+            _check_content(opened, size, names)
+            with only_names(names):
+                state = torch.load(opened, map_location, weights_only=True, mmap=False)
             return plain(state, (*other_types, *user_types), size)
     except Refused as error:
         raise UserError(f"{name} is refused: {error}; {TRUST}") from None
@@ -115,27 +118,36 @@ def load(file: Any, map_location: Any = None, other_types: tuple[type, ...] = ()
         raise UserError(f"{name} {_describe_fault(error)}") from error
 
 
-def _check_archive(file: Any) -> int:
-    """The size of a file in bytes, once it is safe to unpack."""
-    is_open = hasattr(file, "read")
-    with nullcontext(file) if is_open else files.open_regular(file, advice=ADVICE) as archive:
-        start = archive.tell()
-        try:
-            size = archive.seek(0, os.SEEK_END)
-            archive.seek(start)
-            if torch.serialization._is_zipfile(archive):
-                with zipfile.ZipFile(archive) as entries:
-                    if any(e.compress_type != zipfile.ZIP_STORED for e in entries.infolist()):
-                        raise Refused("it is compressed, and unpacks to more than its size")
-                archive.seek(start)
-                with torch.serialization._open_zipfile_reader(archive) as reader:
-                    check_cost(reader.get_record("data.pkl"), MOST_COPIES * size)
-            else:  # PyTorch before 1.6: five pickles (number, version, system, content, keys)
-                for _ in range(5):
-                    check_cost(archive, MOST_COPIES * size)
-            return size
-        finally:
-            archive.seek(start)
+def _open(file: Any) -> AbstractContextManager[BinaryIO]:
+    """The file, opened once, so that PyTorch reads the file that was checked."""
+    return nullcontext(file) if hasattr(file, "read") else files.open_regular(file, advice=ADVICE)
+
+
+def _find_size(file: BinaryIO) -> int:
+    """The size of an open file in bytes."""
+    start = file.tell()
+    try:
+        return file.seek(0, os.SEEK_END)
+    finally:
+        file.seek(start)
+
+
+def _check_content(file: BinaryIO, size: int, names: dict[str, Any]) -> None:
+    """Refuse a file whose content is not safe to load."""
+    start = file.tell()
+    try:
+        if torch.serialization._is_zipfile(file):
+            records = locate_records(file)
+            file.seek(start)
+            with torch.serialization._open_zipfile_reader(file) as reader:
+                pickle = reader.get_record("data.pkl")
+            DryRun(names, MOST_COPIES * size, records, size).check(pickle)
+        else:  # PyTorch before 1.6: five pickles (number, version, system, content, keys)
+            dry_run = DryRun(names, MOST_COPIES * size, None, size)
+            for part in range(5):
+                dry_run.check(file, OPERATIONS if part == 3 else PLAIN_OPERATIONS)
+    finally:
+        file.seek(start)
 
 
 def _file_name(file: Any) -> str:

@@ -8,12 +8,10 @@ PyTorch and Python's codecs, which accept more than a checkpoint needs.
 """
 
 import math
-import pickletools
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pickle import UnpicklingError
 from typing import Any, Self
 from unittest import mock
@@ -22,8 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor, _weights_only_unpickler
 
-#: largest depth of nested tuples: Python crashes when it hashes a depth of a million
-DEEPEST_TUPLE = 50
+#: largest number of dimensions of an array or a tensor
+MOST_DIMENSIONS = 64
 
 
 class RecordedObject:
@@ -73,6 +71,20 @@ def encode_latin1(text: Any, encoding: Any) -> bytes:
     return text.encode("latin-1")
 
 
+def build_ordered_dict(*args: Any) -> OrderedDict:
+    """An empty dictionary: pickles set its items later, and arguments could be of any length."""
+    if args:
+        raise UnpicklingError("an OrderedDict with arguments")
+    return OrderedDict()
+
+
+def build_size(*args: Any) -> torch.Size:
+    """``torch.Size`` of a tuple of integers; PyTorch's class iterates any argument."""
+    if len(args) != 1 or type(args[0]) is not tuple or any(type(n) is not int for n in args[0]):
+        raise UnpicklingError("a size without integers")
+    return torch.Size(args[0])
+
+
 class TensorBuilder:
     """Builds the tensors of one file; their storages have at most ``most_bytes`` bytes in total."""
 
@@ -86,7 +98,10 @@ class TensorBuilder:
         """A tensor within the memory of its storage; PyTorch's function may enlarge the storage."""
         if type(storage) is not torch.storage.TypedStorage:
             raise UnpicklingError("a tensor without a storage")
-        if not type(size) is type(stride) is tuple or not len(size) == len(stride) <= 64:
+        if (
+            not type(size) is type(stride) is tuple
+            or not len(size) == len(stride) <= MOST_DIMENSIONS
+        ):
             raise UnpicklingError("a tensor without a shape")
         if any(type(number) is not int or number < 0 for number in (*size, *stride, offset)):
             raise UnpicklingError("a tensor without a shape")
@@ -127,105 +142,39 @@ CHECKPOINT_NAMES: dict[str, Any] = {
     **{f"numpy.{core}.multiarray._reconstruct": RecordedArray for core in ("_core", "core")},
     **{f"numpy.{core}.multiarray.scalar": RecordedScalar for core in ("_core", "core")},
     "_codecs.encode": encode_latin1,
-    "collections.OrderedDict": OrderedDict,
-    "torch.Size": torch.Size,
+    "collections.OrderedDict": build_ordered_dict,
+    "torch.Size": build_size,
     "torch._utils._rebuild_parameter": rebuild_parameter,
 }
 
 
-@contextmanager
-def only_checkpoint_names(most_bytes: int, other_types: tuple[type, ...] = ()) -> Iterator[None]:
-    """A context in which ``weights_only`` in this thread accepts only the names of a checkpoint.
+def checkpoint_names(most_bytes: int, other_types: tuple[type, ...] = ()) -> dict[str, Any]:
+    """`CHECKPOINT_NAMES`, names of ``other_types``, and names of functions that build tensors.
 
-    It also accepts names of ``other_types``, and names that the user allows. All tensors together
-    have at most ``most_bytes`` bytes.
+    All tensors together have at most ``most_bytes`` bytes.
     """
     rebuild_tensor = TensorBuilder(most_bytes).rebuild_tensor
-    names = {
+    return {
         **CHECKPOINT_NAMES,
         "torch._utils._rebuild_tensor": rebuild_tensor,
         "torch._utils._rebuild_tensor_v2": rebuild_tensor,
         **{f"{kind.__module__}.{kind.__qualname__}": kind for kind in other_types},
     }
+
+
+@contextmanager
+def only_names(names: dict[str, Any]) -> Iterator[None]:
+    """A context in which ``weights_only`` in this thread accepts only ``names``.
+
+    It also accepts names that the user allows.
+    """
     thread, allowed = threading.get_ident(), _weights_only_unpickler._get_allowed_globals
 
-    def checkpoint_names() -> dict[str, Any]:
+    def allowed_names() -> dict[str, Any]:
         return names if threading.get_ident() == thread else allowed()
 
-    with mock.patch.object(_weights_only_unpickler, "_get_allowed_globals", checkpoint_names):
+    with mock.patch.object(_weights_only_unpickler, "_get_allowed_globals", allowed_names):
         yield
-
-
-@dataclass(eq=False, slots=True)
-class _Value:
-    """A value on the pickle machine's stack.
-
-    Attributes:
-        depth: levels of tuples in tuples
-        size: number of direct parts, or of characters
-        parts: the items of a tuple, which may grow after the tuple is built
-    """
-
-    depth: int = 0
-    size: int = 1
-    parts: tuple["_Value", ...] = ()
-
-
-_MARK = _Value()
-
-
-def check_cost(pickle: Any, most_size: int) -> None:
-    """Refuse a pickle that needs much more time or memory to load than its size suggests.
-
-    Tuples may be nested `DEEPEST_TUPLE` deep. A value that is stored once may be an argument or the
-    state of many objects, and each object may copy it.
-
-    Args:
-        pickle: bytes, or a file that is read to the end of its next pickle
-        most_size: limit of the parts and characters in all copies
-
-    Raises:
-        UnpicklingError: the pickle is damaged, or exceeds a limit
-    """
-    stack: list[_Value] = []
-    memo: dict[Any, _Value] = {}
-    try:
-        for operation, argument, _ in pickletools.genops(pickle):
-            name, arguments = operation.name, []
-            if pickletools.markobject in operation.stack_before:
-                while (value := stack.pop()) is not _MARK:
-                    arguments.append(value)
-                has_target = operation.stack_before[0] is not pickletools.markobject
-            else:
-                for _ in operation.stack_before:
-                    arguments.append(stack.pop())
-                has_target = name in ("APPEND", "SETITEM", "BUILD")
-                if has_target:
-                    stack.append(arguments.pop())
-            if name in ("REDUCE", "NEWOBJ", "BUILD"):
-                most_size -= sum(
-                    copied.size for value in arguments for copied in (value, *value.parts)
-                )
-                if most_size < 0:
-                    raise UnpicklingError("copies of more than is in the file")
-            if has_target:
-                stack[-1].size += len(arguments)
-            elif "PUT" in name:
-                memo[argument] = stack[-1]
-            elif "GET" in name:
-                stack.append(memo[argument])
-            elif name == "MARK":
-                stack.append(_MARK)
-            elif "TUPLE" in name:
-                depth = 1 + max((value.depth for value in arguments), default=0)
-                if depth > DEEPEST_TUPLE:
-                    raise UnpicklingError(f"tuples nested more than {DEEPEST_TUPLE} deep")
-                stack.append(_Value(depth, 1 + len(arguments), tuple(arguments)))
-            else:
-                length = len(argument) if isinstance(argument, (str, bytes)) else 1
-                stack += [_Value(size=length) for _ in operation.stack_after]
-    except (ValueError, LookupError) as error:
-        raise UnpicklingError(f"damaged ({error})") from error
 
 
 def build_array(recorded: RecordedArray) -> np.ndarray:
@@ -238,7 +187,9 @@ def build_array(recorded: RecordedArray) -> np.ndarray:
     if type(state) is not tuple or len(state) != 5:
         raise ValueError("an array without a state")
     _, shape, dtype, by_columns, raw = state
-    if type(shape) is not tuple or any(type(size) is not int or size < 0 for size in shape):
+    if type(shape) is not tuple or len(shape) > MOST_DIMENSIONS:
+        raise ValueError("an array without a shape")
+    if any(type(size) is not int or size < 0 for size in shape):
         raise ValueError("an array without a shape")
     if type(by_columns) is not bool:
         raise ValueError("an array without an order")

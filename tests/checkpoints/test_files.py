@@ -71,7 +71,6 @@ ODDITIES = {
     "cycle": (cycle(), EVERYWHERE, "contains itself"),
     "depth": (nested(60), EVERYWHERE, "is nested more than 50 deep"),
     "sharing": (shared(40), EVERYWHERE, "comes to more than 20,000,000 values"),
-    "key": ({(1, 2): 3}, EVERYWHERE, "has a key of the type tuple, not a name"),
     "method": (WITH_METHODS, ("cfg",), "__deepcopy__ is not a name"),
     "expanded": (torch.zeros(1).expand(1 << 40), TENSORS, "is a tensor of more numbers than are"),
 }

@@ -13,10 +13,12 @@ import zipfile
 from argparse import Namespace
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from pickle import dumps
 from typing import Any
 
 import numpy as np
 import torch
+from torch.serialization import MAGIC_NUMBER, PROTOCOL_VERSION
 
 #: names that ``weights_only`` takes by itself, and names in checkpoints
 NAMES = [
@@ -64,6 +66,15 @@ def archive(pickle: bytes) -> bytes:
         entries.writestr("x/data/0", b"\0" * 64)
         entries.writestr("x/version", "3\n")
     return file.getvalue()
+
+
+def write(pickle: bytes, legacy: bool = False) -> io.BytesIO:
+    """A file with this pickle: an `archive`, or as PyTorch wrote files before 1.6."""
+    if not legacy:
+        return io.BytesIO(archive(pickle))
+    parts: tuple[Any, ...] = (MAGIC_NUMBER, PROTOCOL_VERSION, {})
+    first = [dumps(part, 2) for part in parts]
+    return io.BytesIO(b"".join([*first, pickle, dumps([], 2)]))
 
 
 class _Writer:

@@ -58,13 +58,20 @@ class Outcome(NamedTuple):
         return self.status == 1 and "Traceback" not in self.err and last[0].startswith("error: ")
 
 
-def attempt(action: Callable[[], Any], folder: Path, limit: float = 60) -> Outcome:
-    """Do ``action`` in a fork of this process, which may write to ``folder`` and nowhere else."""
+def attempt(
+    action: Callable[[], Any], folder: Path, limit: float = 60, memory: int = MEMORY
+) -> Outcome:
+    """Do ``action`` in a fork of this process, which may write to ``folder`` and nowhere else.
+
+    Args:
+        limit: seconds
+        memory: bytes that the fork may allocate
+    """
     folder.mkdir(exist_ok=True)
     err, watched = folder / "stderr", folder / "watched"
     pid = os.fork()
     if pid == 0:
-        _child(action, folder, err, watched)
+        _child(action, folder, err, watched, memory)
     status = _wait(pid, limit)
     return Outcome(status, err.read_text(errors="replace"), watched.read_text().splitlines())
 
@@ -98,7 +105,7 @@ def _wait(pid: int, limit: float) -> int | None:
     return None
 
 
-def _child(action: Callable[[], Any], folder: Path, err: Path, watched: Path) -> None:
+def _child(action: Callable[[], Any], folder: Path, err: Path, watched: Path, memory: int) -> None:
     status = 70
     faulthandler.disable()  # it would write its dump to where pytest's own output goes
     try:
@@ -110,7 +117,7 @@ def _child(action: Callable[[], Any], folder: Path, err: Path, watched: Path) ->
         )
         os.chdir(folder)
         sys.dont_write_bytecode = True  # a file that no process has compiled yet is not an attack
-        allowed = _data() + MEMORY
+        allowed = _data() + memory
         resource.setrlimit(resource.RLIMIT_DATA, (allowed, allowed))
         sys.addaudithook(_watch(note, str(folder)))
         action()
