@@ -166,6 +166,17 @@ def open_text(
     return TextIOWrapper(file, encoding="utf-8", newline=newline)
 
 
+def read_text(path: Path, advice: str = ADVICE) -> str:
+    """The UTF-8 text of a regular file of `MAX_VOCABULARY_BYTES`; line ends are unchanged."""
+    try:
+        return read_bytes(path, MAX_VOCABULARY_BYTES, advice).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{path} is not UTF-8 text (byte {error.start + 1:,} is "
+            f"{error.object[error.start]:#04x}): {advice}"
+        ) from error
+
+
 def read_bytes(path: Path, max_bytes: int, advice: str = ADVICE) -> bytes:
     """The content of a regular file, unpacked if its name ends in ``.gz``."""
     with open_regular(path, max_bytes, advice) as file:

@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
@@ -10,7 +11,8 @@ from transformers.activations import ACT2FN
 from transformers.modeling_outputs import Seq2SeqModelOutput
 
 from ..config import PositionConfig
-from ..errors import MAX_UNTRUSTED_VALUES
+from ..errors import MAX_UNTRUSTED_VALUES, UserError
+from ..files import read_json
 from ..positions import Limit
 from ..transformer import StackConfig
 
@@ -21,7 +23,15 @@ LARGEST_SIZES = {
     **MAX_UNTRUSTED_VALUES,
     "vocab_size": 1 << 28, "embed_dim": 1 << 20, "layers": 1 << 14, "heads": 1 << 14,
     "position_rank": 1 << 20, "position_buckets": 1 << 20, "projection_length": 1 << 20,
+    "num_labels": 1 << 16, "drop": 1,
 }  # fmt: skip
+#: keys of config.json by which transformers chooses code, which it may download, or other files
+CODE_KEYS = (
+    "attn_implementation", "_attn_implementation", "experts_implementation",
+    "_experts_implementation", "auto_map", "fusion_config", "transformers_weights",
+)  # fmt: skip
+#: keys of config.json of models whose weights are not plain tensors
+QUANTIZATION_KEYS = ("quantization_config", "compression_config")
 #: default gain of the scores of per-head segments
 SEGMENT_GAIN = 30.0
 #: sizes of an encoder or a decoder, without the prefix ``encoder_`` or ``decoder_``
@@ -35,6 +45,27 @@ def find_unreasonable_size(values: Mapping[str, Any], largest: Mapping[str, int]
             if part in name and isinstance(value, int | float) and not 0 <= value <= most:
                 return f"{name} must be from 0 to {most:,}, but is {value}"
     return None
+
+
+def read_values(path: Path, largest: Mapping[str, int], advice: str) -> dict[str, Any]:
+    """The values of a folder's ``config.json`` without `CODE_KEYS`.
+
+    Raises:
+        UserError: the file is not a JSON object, a size is above ``largest``, or the folder is
+            quantised
+    """
+    values = read_json(path, advice=advice)
+    if not isinstance(values, dict):
+        raise UserError(f"{path} is not a JSON object: {advice}")
+    if fault := find_unreasonable_size(values, largest):
+        raise UserError(f"{path}: {fault}: {advice}")
+    for key in QUANTIZATION_KEYS:
+        if values.get(key) is not None:
+            raise UserError(
+                f"{path} has {key}, but a quantised model can't be imported: give the folder of "
+                "the model before quantisation"
+            )
+    return {key: value for key, value in values.items() if key not in CODE_KEYS}
 
 
 @strict

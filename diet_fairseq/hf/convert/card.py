@@ -159,6 +159,6 @@ def read_top(folder: Path) -> str:
 
 def read_license(folder: Path) -> str | None:
     """The licence in the metadata of the folder's ``README.md``, or None."""
-    top = read_top(folder)
-    match = re.search(r"^license: *[\"']?(.*?)[\"']? *$", top, re.MULTILINE)
-    return match[1] if match and re.fullmatch(LICENSE, match[1]) else None
+    lines = [line for line in read_top(folder).split("\n") if line.startswith("license:")]
+    text = lines[0].removeprefix("license:").strip().strip("'\"") if lines else ""
+    return text if re.fullmatch(LICENSE, text) else None

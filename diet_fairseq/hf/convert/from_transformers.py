@@ -15,9 +15,14 @@ from torch import Tensor, nn
 from ...checkpoints.configuration import no_larger_than
 from ...checkpoints.plain import quote, reason
 from ...errors import UserError, as_user_error
-from ...files import MAX_VOCABULARY_BYTES, atomic_folder, check_regular, read_json, refuse_existing
+from ...files import MAX_VOCABULARY_BYTES, atomic_folder, check_regular, refuse_existing
 from ...translate.model_json import MODEL_JSON, read_model_json
-from ..configuration import DietEncoderConfig, DietTransformerConfig
+from ..configuration import (
+    LARGEST_SIZES,
+    DietEncoderConfig,
+    DietTransformerConfig,
+    read_values,
+)  # fmt: skip
 from ..tokenizer import FILES
 from .checkpoint import (
     MODEL,
@@ -38,6 +43,7 @@ ADVICE = "give another folder of `diet-fairseq export hf` or save_pretrained"
 
 def run(args: Namespace) -> None:
     refuse_existing(args.out)
+    refuse_links(args.folder)
     kind = read_model_type(args.folder, (*OURS, *FAMILIES), "import hf reads", ADVICE)
     config = None if kind in FAMILIES else read_configuration(args.folder)
     with atomic_folder(args.out) as out:
@@ -48,10 +54,27 @@ def run(args: Namespace) -> None:
     print(*lines, sep="\n")
 
 
+def refuse_links(folder: Path) -> None:
+    """Refuse links that leave the folder, except the links of Hugging Face's cache to its blobs."""
+    inside = folder.resolve()
+    blobs = inside.parent.parent / "blobs"
+    for path in sorted(folder.glob("*")):
+        if not path.is_symlink():
+            continue
+        try:
+            target = path.resolve()
+        except RuntimeError as error:  # a link to itself
+            raise UserError(f"{path} is a link to itself: {ADVICE}") from error
+        if target.parent != blobs and not target.is_relative_to(inside):
+            raise UserError(
+                f"{path} is a link to {target}, outside the folder: put a copy of the file there"
+            )
+
+
 def read_configuration(folder: Path) -> Any:
     """The configuration of one of our models; no code of the folder is run."""
     path = folder / "config.json"
-    values = read_json(path, advice=ADVICE)
+    values = read_values(path, LARGEST_SIZES, ADVICE)
     with as_user_error(
         lambda error: f"{path} is not valid ({' '.join(str(error).split())}): {ADVICE}"
     ):

@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 import torch
 from fairseq.data.data_utils import collate_tokens
 
-from ...files import open_text
+from ...files import read_text
 from .family import Family, State
-from .vocabulary import MASK, BytePairs, Vocabulary, read_pieces
+from .vocabulary import ADVICE, MASK, BytePairs, Vocabulary, read_pieces
 
 BODY = "encoder.sentence_encoder."
 HEAD = "encoder.lm_head."
@@ -157,8 +157,8 @@ def read_words(folder: Path) -> dict[str, int]:
     path = folder / "vocab.txt"
     if not path.exists():
         return read_pieces(folder)
-    with open_text(path, newline="\n") as file:
-        return {line.rstrip("\r\n"): number for number, line in enumerate(file)}
+    lines = read_text(path, ADVICE).removesuffix("\n").split("\n")
+    return {line.rstrip("\r"): number for number, line in enumerate(lines)}
 
 
 class Electra(Bert):

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ...checkpoints.configuration import no_larger_than
 from ...checkpoints.plain import reason, shorten
-from ...errors import UserError, as_user_error, one_line
+from ...errors import UserError, as_user_error
 from ...files import (
     MAX_JSON_BYTES,
     MAX_VOCABULARY_BYTES,
@@ -26,7 +26,7 @@ from ...files import (
 )
 from ...translate.directions import Directions
 from ...translate.model_json import ModelDescription, read_model_json
-from ..configuration import LARGEST_SIZES, find_unreasonable_size
+from ..configuration import LARGEST_SIZES, read_values
 from .card import CARD_FILE, read_license
 from .checkpoint import (
     MODEL,
@@ -177,15 +177,13 @@ def copy_files(folder: Path, out: Path) -> None:
 def read_config(family: Family, folder: Path) -> Any:
     """The folder's configuration, which fairseq's model must support."""
     path = folder / "config.json"
-    values = read_json(path, advice=ADVICE)
+    values = read_values(path, LARGEST, ADVICE)
     for name, allowed in family.allowed.items():
         if name in values and values[name] not in allowed:
             raise UserError(
-                f"config.json has {name} {one_line(str(values[name]))}, but fairseq's model has "
+                f"config.json has {name} {shorten(str(values[name]))}, but fairseq's model has "
                 f"{' or '.join(map(str, allowed))}: this folder can't be imported"
             )
-    if fault := find_unreasonable_size(values, LARGEST):
-        raise UserError(f"{path}: {fault}: {ADVICE}")
     with refuse_config(path):
         return model_class(family).config_class(**values)
 
@@ -217,6 +215,7 @@ def load_reference(
             config=config,
             state_dict=dict(tensors),
             dtype=torch.float32,
+            attn_implementation="eager",
             output_loading_info=True,
         )
     missing_names = sorted(loading_info["missing_keys"])

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from ...errors import UserError, one_line
-from ...files import MAX_VOCABULARY_BYTES, open_text, read_json, read_json_object, validate
+from ...files import MAX_VOCABULARY_BYTES, read_json, read_json_object, read_text, validate
 from ...text.subwords import GPT2_NUMBERS, SUBWORD_FILES, SentencePiece
 
 ADVICE = "give another folder"
@@ -175,8 +175,7 @@ def read_merges(folder: Path) -> list[str]:
     """The merges, each of two pieces with a space between them, in order."""
     path = folder / "merges.txt"
     if path.exists():
-        with open_text(path, newline="\n") as file:
-            lines = file.read().split("\n")
+        lines = read_text(path, ADVICE).split("\n")
         return [line for line in lines if line and not line.startswith("#version")]
     content = read_json_object(folder / "tokenizer.json", Merges, MAX_VOCABULARY_BYTES, ADVICE)
     return [pair if isinstance(pair, str) else " ".join(pair) for pair in content.model.merges]
