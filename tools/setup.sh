@@ -57,6 +57,11 @@ has_wheel=''
 
 # --- the environment ------------------------------------------------------------------------
 
+# Two set-ups at once would install over each other. The lock ends with this process.
+exec 9>"$VENV.lock"
+! command -v flock >/dev/null || flock --nonblock 9 ||
+    fail "another set-up is making $VENV: wait for it, or name another folder with VENV=."
+
 # One that was left half made, came from another folder or has another Python is made anew.
 if ! { "$VENV/bin/python" -m pip --version && grep -F "$(cd "$VENV" && pwd)" "$VENV/bin/activate"; } >/dev/null 2>&1 ||
     { [ "${PYTHON:-}" ] && ! works "$VENV/bin/python" "import sys; assert '%d.%d' % sys.version_info[:2] == '$version'"; }; then
@@ -90,7 +95,12 @@ else
     # fetch. CUDA_HOME would have it compile kernels that nothing here calls.
     unset CUDA_HOME
     fairseq+=(--no-build-isolation --no-binary fairseq-fixed)
-    step "fairseq (compiled here: 3 to 5 minutes, unless it is here or in pip's cache)" "${fairseq[@]}"
+    origin='compiled here: 3 to 5 minutes'
+    wheel=fairseq_fixed-0.12.3.1-cp${version/./}
+    ! "$py" -m pip cache list fairseq_fixed 2>/dev/null | grep -qF "$wheel" ||
+        origin="pip's cache has it: nothing is compiled"
+    ! works "$py" "$imports" || origin='it is here'
+    step "fairseq ($origin)" "${fairseq[@]}"
     # What pip kept, or what was here before, may have been compiled against another NumPy.
     works "$py" "$imports" ||
         step "fairseq again (compiled here: 3 to 5 minutes)" \

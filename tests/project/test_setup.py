@@ -1,5 +1,6 @@
 """Set-up names a missing requirement before it starts; every target sets up first."""
 
+import fcntl
 import os
 import re
 import shutil
@@ -94,6 +95,36 @@ def environment_with(folder, add, case: str) -> None:
         *) exec {sys.executable} "$@" ;;
         esac""",
     )
+
+
+def test_a_second_set_up_in_one_folder_is_refused(machine, tmp_path):
+    add, set_up = machine
+    (tmp_path / "bin" / "flock").symlink_to(shutil.which("flock"))
+    add("python3.12", python_but("nothing", ":", "echo 3.12"))
+    environment_with(tmp_path, add, "*fairseq.data.data_utils_fast* | *torchaudio*) ;;")
+    with open(tmp_path / "venv.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert_refused(set_up(), f"another set-up is making {tmp_path / 'venv'}: wait for it")
+        assert not (tmp_path / "calls").read_text()
+    assert "set-up: done." in set_up().stdout
+
+
+@pytest.mark.parametrize(
+    ("wheel", "says"),
+    [
+        ("fairseq_fixed-0.12.3.1-cp311-cp311-linux_x86_64.whl", "pip's cache has it: nothing is"),
+        ("fairseq_fixed-0.12.3.1-cp313-cp313-linux_x86_64.whl", "compiled here: 3 to 5 minutes"),
+    ],
+)
+def test_set_up_says_whether_fairseq_is_compiled(wheel, says, machine, tmp_path):
+    add, set_up = machine
+    add("python3", AS_3_11)
+    add("g++", ":")
+    environment_with(tmp_path, add, f"""*"cache list"*) echo " - {wheel} (21.9 MB)" ;;
+        *fairseq.data.data_utils_fast*) [ -e {tmp_path}/runs ] || ! : >{tmp_path}/runs ;;
+        *torchaudio*) ;;
+        *sys.version_info*) ;;""")  # fmt: skip
+    assert f"set-up: fairseq ({says}" in set_up().stdout
 
 
 @pytest.mark.slow

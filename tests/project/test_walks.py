@@ -5,6 +5,8 @@ of two hundred sentences.
 """
 
 import re
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -54,6 +56,21 @@ def test_the_config_of_the_quickstart_fits_the_schema():
     config = first_block(text_of("docs/quickstart.md"), "yaml")
     schema = text_of("examples/rules/translation.schema.yaml")
     validate(yaml.safe_load(config), yaml.safe_load(schema))
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process has not ended, and does not only wait for its parent."""
+    status = Path(f"/proc/{pid}/status")
+    return status.exists() and "State:\tZ" not in status.read_text()
+
+
+def test_a_block_that_runs_out_of_time_ends_what_it_started(tmp_path):
+    block = Block("run", "sh", "sleep 60 & echo $! >pid; wait")
+    with pytest.raises(subprocess.TimeoutExpired):
+        run_block(block, tmp_path, limit=1)
+    pid, end = int((tmp_path / "pid").read_text()), time.monotonic() + 10
+    while is_running(pid):
+        assert time.monotonic() < end
 
 
 def test_every_marked_block_is_run_by_a_test():

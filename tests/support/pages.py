@@ -8,7 +8,7 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -110,13 +110,25 @@ def words_of(block: Block) -> list[str]:
     return [*INTERPRETERS[block.language], text]
 
 
-def run_block(block: Block, folder: Path) -> str:
-    """The output of a block, which must succeed."""
-    done = subprocess.run(
-        words_of(block), cwd=folder, env=environment(), text=True, timeout=900, capture_output=True
-    )
-    assert done.returncode == 0, f"{block.text}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-    return done.stdout + done.stderr
+def run_block(block: Block, folder: Path, limit: float = 900) -> str:
+    """The output of a block, which must succeed within ``limit`` seconds."""
+    process = subprocess.Popen(
+        words_of(block), cwd=folder, env=environment(), text=True, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        out, err = process.communicate(timeout=limit)
+    finally:
+        end_group(process)
+    assert process.returncode == 0, f"{block.text}\n{out[-3000:]}\n{err[-3000:]}"
+    return out + err
+
+
+def end_group(process: subprocess.Popen) -> None:
+    """Kill what is left of a process and of all processes that it started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from filelock import FileLock
 
 from diet_fairseq.text.lines import read_lines
 from tests.support import commands
+from tests.support.pages import end_group
 from tests.support.texts import sentences, write
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -179,9 +180,7 @@ class Experiment:
 def _no_test_leaves_a_training_behind() -> Iterator[None]:
     yield
     for process in Experiment.processes:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
+        end_group(process)
     Experiment.processes.clear()
 
 
