@@ -30,10 +30,11 @@ def locate_records(file: BinaryIO) -> dict[str, range]:
             in one folder, or the directory is not at the end of the file
         zipfile.BadZipFile: the archive is damaged
     """
+    begin = file.tell()
     with zipfile.ZipFile(file) as archive:
         entries = sorted(archive.infolist(), key=lambda entry: entry.header_offset)
         end = archive.start_dir
-    if end != _find_directory(file):
+    if end != begin + _find_directory(file, begin):
         raise Refused("PyTorch could read another directory of its records than Python")
     records: dict[str, range] = {}
     names: set[bytes] = set()
@@ -44,8 +45,12 @@ def locate_records(file: BinaryIO) -> dict[str, range]:
         shown = shorten(entry.orig_filename)
         if entry.compress_type != zipfile.ZIP_STORED or entry.compress_size != entry.file_size:
             raise Refused("it is compressed, and unpacks to more than its size")
+        if name.endswith(b"/") and not entry.file_size:  # a folder, as zip -r adds it
+            continue
         if entry.external_attr & _FOLDER or name.endswith(b"/"):
             raise Refused(f"its record {shown} is marked as a folder, so it could not be read")
+        if b"\0" in name:  # PyTorch would look for the name before it
+            raise Refused(f"its record {shown} has no valid name")
         if name.lower() in names:  # PyTorch ignores case
             raise Refused(f"it has two records of the name {shown}")
         names.add(name.lower())
@@ -62,13 +67,16 @@ def locate_records(file: BinaryIO) -> dict[str, range]:
     return records
 
 
-def _find_directory(file: BinaryIO) -> int:
+def _find_directory(file: BinaryIO, begin: int) -> int:
     """The place of the directory that the end of the archive names, where PyTorch reads it.
 
     Python's ``zipfile`` reads the directory before the end, and ignores the place.
+
+    Args:
+        begin: place of the archive in the file
     """
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - _END - _LOCATOR - _END64))
+    size = file.seek(0, os.SEEK_END) - begin
+    file.seek(begin + max(0, size - _END - _LOCATOR - _END64))
     tail = file.read()
     end, end64 = tail[-_END:], tail[: -_END - _LOCATOR]
     if end[:4] != b"PK\5\6":

@@ -3,21 +3,23 @@
 import os
 import pickle
 import re
+import tarfile
 import threading
 import warnings
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, BinaryIO
 
 import torch
+from torch.serialization import MAGIC_NUMBER, PROTOCOL_VERSION
 
 from .. import files
 from ..errors import UserError
 from . import configuration
 from .archive import locate_records
-from .dry_run import OPERATIONS, PLAIN_OPERATIONS, DryRun
-from .pickled_objects import checkpoint_names, only_names
+from .dry_run import PLAIN_OPERATIONS, DryRun
+from .pickled_objects import TensorBuilder, checkpoint_names, only_names
 from .plain import Refused, plain, reason, shorten
 
 TRUST = "use a checkpoint from a source that you trust"
@@ -104,7 +106,8 @@ def load(file: Any, map_location: Any = None, other_types: tuple[type, ...] = ()
         with _LOADING_LOCK, warnings.catch_warnings(), _open(file) as opened:
             warnings.simplefilter("ignore")
             size = _find_size(opened)
-            names = checkpoint_names(size, other_types)
+            is_archive = torch.serialization._is_zipfile(opened)
+            names = checkpoint_names(TensorBuilder(size, is_archive), other_types)
             _check_content(opened, size, names)
             with only_names(names):
                 state = torch.load(opened, map_location, weights_only=True, mmap=False)
@@ -140,14 +143,27 @@ def _check_content(file: BinaryIO, size: int, names: dict[str, Any]) -> None:
             records = locate_records(file)
             file.seek(start)
             with torch.serialization._open_zipfile_reader(file) as reader:
-                pickle = reader.get_record("data.pkl")
-            DryRun(names, MOST_COPIES * size, records, size).check(pickle)
-        else:  # PyTorch before 1.6: five pickles (number, version, system, content, keys)
-            dry_run = DryRun(names, MOST_COPIES * size, None, size)
-            for part in range(5):
-                dry_run.check(file, OPERATIONS if part == 3 else PLAIN_OPERATIONS)
+                content = reader.get_record("data.pkl")
+            DryRun(names, MOST_COPIES * size, records, size).check(content)
+        else:
+            _check_old_content(file, DryRun(names, MOST_COPIES * size, None, size))
     finally:
         file.seek(start)
+
+
+def _check_old_content(file: BinaryIO, dry_run: DryRun) -> None:
+    """Refuse a file that is not of PyTorch before 1.6: five pickles, and the storages."""
+    start = file.tell()
+    with suppress(tarfile.HeaderError):  # PyTorch would read it as one of its first formats
+        tarfile.TarInfo.frombuf(file.read(tarfile.BLOCKSIZE), "utf-8", "surrogateescape")
+        raise Refused("it is a tar archive")
+    file.seek(start)
+    for number in (MAGIC_NUMBER, PROTOCOL_VERSION):
+        if dry_run.check(file, PLAIN_OPERATIONS).content != number:
+            raise pickle.UnpicklingError("damaged (it does not begin as PyTorch's files)")
+    dry_run.check(file, PLAIN_OPERATIONS)  # the system that wrote the file
+    dry_run.check(file)
+    dry_run.check(file, PLAIN_OPERATIONS)  # the keys of the storages
 
 
 def _file_name(file: Any) -> str:

@@ -86,16 +86,31 @@ def build_size(*args: Any) -> torch.Size:
 
 
 class TensorBuilder:
-    """Builds the tensors of one file; their storages have at most ``most_bytes`` bytes in total."""
+    """Builds the tensors of one file.
 
-    def __init__(self, most_bytes: int) -> None:
-        self.bytes_left = most_bytes
+    Args:
+        most_bytes: limit of the bytes of all storages
+        is_archive: whether storages are filled; in files before PyTorch 1.6 their numbers follow
+            the pickle, and may be missing
+    """
+
+    def __init__(self, most_bytes: int, is_archive: bool) -> None:
+        self.bytes_left, self.is_archive = most_bytes, is_archive
         self.storages: set[int] = set()
 
     def rebuild_tensor(
-        self, storage: Any, offset: Any, size: Any, stride: Any, _grad: Any = None, *_: Any
+        self,
+        storage: Any,
+        offset: Any,
+        size: Any,
+        stride: Any,
+        _grad: Any = None,
+        _hooks: Any = None,
+        metadata: Any = None,
     ) -> Tensor:
         """A tensor within the memory of its storage; PyTorch's function may enlarge the storage."""
+        if metadata is not None:  # complex numbers whose sign is not in memory
+            raise UnpicklingError("a conjugate or negative view of a tensor")
         if type(storage) is not torch.storage.TypedStorage:
             raise UnpicklingError("a tensor without a storage")
         if (
@@ -114,8 +129,7 @@ class TensorBuilder:
             self.bytes_left -= memory.nbytes()
             if self.bytes_left < 0:
                 raise UnpicklingError("tensors of more numbers than are in the file")
-            # in files before PyTorch 1.6 numbers follow the pickle, and may be missing
-            if getattr(memory, "_torch_load_uninitialized", False):
+            if not self.is_archive:
                 torch.empty(0, dtype=torch.uint8, device=memory.device).set_(memory).zero_()
         tensor = torch.empty(0, dtype=storage.dtype, device=memory.device)
         return tensor.set_(memory, offset, size, stride)
@@ -148,12 +162,9 @@ CHECKPOINT_NAMES: dict[str, Any] = {
 }
 
 
-def checkpoint_names(most_bytes: int, other_types: tuple[type, ...] = ()) -> dict[str, Any]:
-    """`CHECKPOINT_NAMES`, names of ``other_types``, and names of functions that build tensors.
-
-    All tensors together have at most ``most_bytes`` bytes.
-    """
-    rebuild_tensor = TensorBuilder(most_bytes).rebuild_tensor
+def checkpoint_names(builder: TensorBuilder, other_types: tuple[type, ...]) -> dict[str, Any]:
+    """`CHECKPOINT_NAMES`, names of ``other_types``, and names of functions that build tensors."""
+    rebuild_tensor = builder.rebuild_tensor
     return {
         **CHECKPOINT_NAMES,
         "torch._utils._rebuild_tensor": rebuild_tensor,

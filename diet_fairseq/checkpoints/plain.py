@@ -118,10 +118,12 @@ def plain(state: Any, other_types: tuple[type, ...] = (), most_bytes: float = ma
         for key, value in items:
             if type(key) not in _KEYS:
                 raise _refusal(path, f"has a key of the type {type(key).__name__}, not a name")
-            place = (*path, str(key))
-            if place[-1].startswith("__"):  # `__deepcopy__` would be called as a method
-                raise _refusal(place, "is not a name")
-            item, values = copy(value, place)
+            if type(key) is str and key.startswith("__"):  # `__deepcopy__` would be called
+                raise _refusal((*path, key), "is not a name")
+            if type(value) in _VALUES:  # most values; the path takes time
+                item, values = value, 1
+            else:
+                item, values = copy(value, (*path, str(key)))
             result.append((key, item))
             size += values
         if size > _MOST_VALUES:
@@ -132,7 +134,8 @@ def plain(state: Any, other_types: tuple[type, ...] = (), most_bytes: float = ma
 
 
 def _refusal(path: tuple[str, ...], reason: str) -> Refused:
-    return Refused(f"{shorten('.'.join(path)) or 'what it holds'} {reason}")
+    place = ".".join(map(shorten, path))
+    return Refused(f"{shorten(place) or 'what it holds'} {reason}")
 
 
 def _dense(tensor: Tensor, path: tuple[str, ...]) -> Tensor:

@@ -2,11 +2,15 @@
 
 import io
 import random
+import struct
+import tarfile
 import zipfile
 from collections import OrderedDict
+from pickle import dumps
 
 import pytest
 import torch
+from torch.serialization import MAGIC_NUMBER, PROTOCOL_VERSION
 
 from diet_fairseq.checkpoints import archive, file
 from diet_fairseq.checkpoints.dry_run import DryRun
@@ -18,6 +22,7 @@ from tests.support.costly_files import (
     integer,
     keys_with_one_hash,
     name,
+    storage,
     text,
     tower,
 )  # fmt: skip
@@ -86,8 +91,8 @@ def any_directory(patch):
 
 
 def pythons_directory(patch):
-    def find(file):
-        return zipfile.ZipFile(file).start_dir
+    def find(file, begin):
+        return zipfile.ZipFile(file).start_dir - begin
 
     patch.setattr(archive, "_find_directory", find)
 
@@ -175,12 +180,90 @@ def test_numbers_and_text_are_keys(key):
     assert file.load(io.BytesIO(saved_bytes({"a": {key: 1}})))["a"] == {key: 1}
 
 
-def test_a_thousand_floating_point_numbers_are_keys_and_no_more():
-    keys = {number / 2: None for number in range(1001)}
-    with pytest.raises(UserError, match="it has more than 1,000 keys that are not integers"):
+def test_many_keys_are_text_close_integers_and_integers_in_order():
+    state = {"a": dict.fromkeys(range(200_000)), "b": {str(n): None for n in range(9000)}}
+    assert file.load(io.BytesIO(saved_bytes(state))) == state
+
+
+@pytest.mark.parametrize("step", [0.5, 2**20])
+def test_few_other_keys_are_read(step):
+    """Their places in a hash table could be chosen."""
+    keys = {number * step: None for number in range(1, 5002)}
+    with pytest.raises(UserError, match="it has more than 5,000 keys that are neither text, nor"):
         file.load(io.BytesIO(saved_bytes(keys)))
     keys.popitem()
     assert file.load(io.BytesIO(saved_bytes(keys))) == keys
+
+
+def test_names_of_python_2_are_checked_as_names_of_python_3():
+    """There ``UserDict.OrderedDict`` is ``collections.OrderedDict``."""
+    pickle = name("UserDict.OrderedDict") + b")R" + TENSOR + b"\x85b"
+    with pytest.raises(UserError, match=r"it sets the state of collections\.OrderedDict to"):
+        file.load(forged_pickles.write(b"\x80\x02" + pickle + b"."))
+
+
+def test_the_memo_is_numbered_in_order():
+    pickle = b"](" + b"".join(b"Nr" + struct.pack("<I", n << 20) for n in range(9)) + b"e."
+    with pytest.raises(UserError, match="its values are not numbered in order"):
+        file.load(forged_pickles.write(b"\x80\x02" + pickle))
+
+
+def test_a_storage_without_numbers_is_refused():
+    """PyTorch would read its record at each place again, and drop it."""
+    pickle = storage(2**10).replace(text("cpu"), text("meta"))
+    with pytest.raises(UserError, match="its storage 0 is on the device meta"):
+        file.load(forged_pickles.write(b"\x80\x02" + pickle + b"."))
+
+
+@pytest.mark.parametrize("value", [b"}", b"]", b"("])
+def test_many_containers_and_calls_in_a_small_file_are_refused(value):
+    pickle = b"\x80\x02](" + value * 100_000
+    with pytest.raises(UserError, match=r"copies of more than is in the file|damaged"):
+        file.load(forged_pickles.write(pickle + b"e."))
+
+
+def test_a_refusal_of_a_long_place_is_short(tmp_path):
+    key = text("\U0001f600" + "a" * 1_000_000)
+    pickle = b"\x80\x02" + key + b"q\1" + b"}h\1" * 60 + b"N" + b"s" * 60 + b"."
+    read = lambda: costly_files.read_all([forged_pickles.archive(pickle)])  # noqa: E731
+    assert costly_files.find_fault(read, tmp_path / "run") is None
+
+
+@pytest.mark.parametrize("tensor", [torch.ones(2, dtype=torch.complex64).conj()])
+def test_a_tensor_whose_signs_are_not_in_memory_is_refused(tensor):
+    for values in (tensor, tensor.imag):
+        with pytest.raises(UserError, match="a conjugate or negative view of a tensor"):
+            file.load(io.BytesIO(saved_bytes({"a": values})))
+
+
+# --- Files of PyTorch before 1.6
+
+
+def test_a_view_of_memory_that_the_file_does_not_fill_is_refused():
+    view = b"(" + text("v") + b"K\0K\x10t"
+    pickle = expanded_tensor(16).replace(b"tQ", view + b"tQ")
+    with pytest.raises(UserError, match="it refers to a value outside the pickle that is not a st"):
+        file.load(forged_pickles.write(b"\x80\x02" + pickle + b".", legacy=True))
+
+
+@pytest.mark.parametrize("part", [0, 1])
+def test_numbers_at_the_beginning_are_compared_and_not_printed(part, tmp_path):
+    tower = b"]q\0" + b"](h\0h\0eq\0" * 40
+    parts = [dumps(number, 2) for number in (MAGIC_NUMBER, PROTOCOL_VERSION, {}, None, [])]
+    parts[part] = b"\x80\x02" + tower + b"."
+    read = lambda: costly_files.read_all([b"".join(parts)])  # noqa: E731
+    assert costly_files.find_fault(read, tmp_path / "run") is None
+    with pytest.raises(UserError, match="is not a checkpoint, or is truncated or damaged"):
+        file.load(io.BytesIO(b"".join(parts)))
+
+
+def test_a_tar_archive_is_refused_before_it_is_opened(tmp_path):
+    """PyTorch opens it, and tarfile reads its headers in time that grows with their square."""
+    path = tmp_path / "x.pt"
+    with tarfile.open(path, "w") as archive:
+        archive.addfile(tarfile.TarInfo("storages"))
+    with pytest.raises(UserError, match="is refused: it is a tar archive"):
+        file.load(path)
 
 
 def test_a_dimension_of_an_array_costs_no_product_of_long_integers():
@@ -253,6 +336,10 @@ def rename(entries):
     entries[4][46:53] = b"ARCHIVE"
 
 
+def end_early(entries):
+    entries[4][-2:] = b"\0a"
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -265,6 +352,7 @@ def rename(entries):
         (unpack, "it is compressed, and unpacks to more than its size"),
         (shorten, "its storage 4 has another size than its record"),
         (rename, "it has records in 2 folders, not in one"),
+        (end_early, r"its record archive/data\\x00a has no valid name"),
     ],
 )  # fmt: skip
 def test_an_archive_whose_directory_is_forged_is_refused(change, words, tmp_path):
@@ -285,6 +373,22 @@ def test_an_archive_with_two_directories_or_a_comment_is_refused():
         entries.comment = b"PK\5\6" + bytes(30)
     with pytest.raises(UserError, match="its archive does not end with the end of its directory"):
         file.load(io.BytesIO(packed.getvalue()))
+
+
+def test_an_archive_that_has_its_folder_as_an_entry_is_read():
+    """So does ``zip -0 -r``."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as new, zipfile.ZipFile(io.BytesIO(GOOD)) as old:
+        new.mkdir("archive")
+        for record in old.namelist():
+            new.writestr(record, old.read(record))
+    assert is_good(file.load(io.BytesIO(packed.getvalue())))
+
+
+def test_an_archive_in_the_middle_of_an_open_file_is_read():
+    opened = io.BytesIO(b"something else" + GOOD)
+    opened.seek(len("something else"))
+    assert is_good(file.load(opened))
 
 
 def test_the_file_that_was_checked_is_loaded_even_if_its_name_gets_another(tmp_path, monkeypatch):

@@ -114,7 +114,9 @@ def test_a_tensor_larger_than_its_storage_is_refused(size):
     storage = STORAGE.replace(b"%s", struct.pack("<i", 16))
     tensor = b"ctorch._utils\n_rebuild_tensor_v2\n" + storage + b"K\0" + size
     tensor += b"\x85K\x01\x85\x89NtR"
-    for legacy in (False, True):
+    for legacy in (True, False):
+        if not legacy:  # a storage has one part less
+            tensor = tensor.replace(b"NtQ", b"tQ")
         with pytest.raises(UserError, match="is not a checkpoint, or"):
             file.load(pickled(tensor, legacy))
 
