@@ -24,7 +24,7 @@ LARGEST_KEY = 1 << 60
 #: integers that are neither close to 0 nor follow the key before them
 MOST_DISTANT_KEYS, CLOSE_KEY = 5000, 1 << 16
 #: what a container and a call cost, in parts and characters
-CONTAINER_COST, CALL_COST = 100, 200
+CONTAINER_COST, CALL_COST = 60, 200
 #: largest index of the memo before anything is in it; pickles count from 0
 LARGEST_FIRST_INDEX = 1000
 
