@@ -64,6 +64,7 @@ def is_running(pid: int) -> bool:
     return status.exists() and "State:\tZ" not in status.read_text()
 
 
+@pytest.mark.slow
 def test_a_block_that_runs_out_of_time_ends_what_it_started(tmp_path):
     block = Block("run", "sh", "sleep 60 & echo $! >pid; wait")
     with pytest.raises(subprocess.TimeoutExpired):

@@ -5,7 +5,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
@@ -13,6 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from tests.support.programs import start_server
 
 ROOT = Path(__file__).parents[2]
 #: folders that are made by running things
@@ -25,7 +26,7 @@ MARKDOWN = sorted(
 )
 BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 MARKED = re.compile(r"^<!-- (run|serve) -->\n```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-INTERPRETERS = {"sh": ["bash", "-e", "-o", "pipefail", "-c"], "python": [sys.executable, "-c"]}
+INTERPRETERS = {"sh": ["bash", "-e", "-o", "pipefail", "-c"], "python": ["python", "-c"]}
 ADDRESS = "http://127.0.0.1:5000"
 
 
@@ -95,8 +96,8 @@ def write_own_scheme(folder: Path) -> Path:
 
 
 def environment() -> dict[str, str]:
-    """Variables of a shell whose programs are those of this environment."""
-    path = f"{sysconfig.get_path('scripts')}:{os.environ['PATH']}"
+    """Variables of a shell whose programs are those of this environment, started by the server."""
+    path = f"{start_server()}:{sysconfig.get_path('scripts')}:{os.environ['PATH']}"
     return {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
 
 

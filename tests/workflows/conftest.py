@@ -22,6 +22,7 @@ from filelock import FileLock
 from diet_fairseq.text.lines import read_lines
 from tests.support import commands
 from tests.support.pages import end_group
+from tests.support.programs import start_server
 from tests.support.texts import sentences, write
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -94,10 +95,15 @@ class Experiment:
         start = ["-s", EXAMPLES / self.snakefile, "--configfile", "config.yaml", "-j", 2]
         return [*map(str, [*start, *words])]
 
-    def start(self, *words: object) -> subprocess.Popen:
-        """Snakemake at work, with a process group of its own."""
+    def start(self, *words: object, forked: bool = False) -> subprocess.Popen:
+        """Snakemake at work, with a process group of its own.
+
+        Args:
+            forked: whether the server of programs starts Snakemake and its jobs, in other groups
+        """
+        python = start_server() / "python" if forked else sys.executable
         process = subprocess.Popen(
-            [sys.executable, "-m", "snakemake", *self.words(*words)],
+            [python, "-m", "snakemake", *self.words(*words)],
             cwd=self.folder, env=os.environ | self.environment, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
@@ -130,7 +136,7 @@ class Experiment:
 
     def run(self, *words: object) -> tuple[int, str]:
         """Status and output."""
-        process = self.start(*words)
+        process = self.start(*words, forked=True)
         output, _ = process.communicate(timeout=3000)
         return process.returncode, output
 
