@@ -6,6 +6,7 @@ import os
 import random
 from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 # One thread a process: the tests run side by side, and the commands they start inherit this.
@@ -17,7 +18,7 @@ import pytest
 import torch
 
 import diet_fairseq  # noqa: F401  # a file of tests that is run alone has the plugin, too
-from tests.support import commands
+from tests.support import cases, commands
 
 logging.getLogger("fairseq").setLevel(logging.WARNING)
 
@@ -58,6 +59,24 @@ def _quick_end_of_workers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.1)
     yield
     gc.collect()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    today = datetime.now(UTC).date().toordinal()
+    parser.addoption(
+        "--day", type=int, default=today, help="day that chooses the cases of slow tests (today)"
+    )
+    parser.addoption("--every-case", action="store_true", help="all cases in every slow test")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    cases.DAY, cases.EVERY_CASE = config.getoption("day"), config.getoption("every_case")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return "cases of slow tests: " + (
+        "all" if cases.EVERY_CASE else f"those of --day {cases.DAY}; all: --every-case"
+    )
 
 
 @pytest.hookimpl(tryfirst=True)  # before slow tests are deselected

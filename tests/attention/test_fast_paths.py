@@ -16,14 +16,15 @@ close = torch.testing.assert_close
 
 
 #: Which positions are at the input makes no difference, and BERT has all that RoBERTa has.
-PATHS = [
-    (case, backend)
-    for case in tiny.share_of(__name__, tiny.NO_BACKEND, own_part=1)
+DIFFERENT = [
+    case
+    for case in tiny.NO_BACKEND
     if case.family != "roberta" or case.kind.compressed
     if not (case.kind.in_attention and case.option("position_input") != "none")
-    for backend in tiny.fast_paths(case)
 ]
-QUICK = tiny.quick_cases(__name__, [case for case, _ in PATHS], all_schemes=True)
+QUICK = tiny.quick_cases(__name__, DIFFERENT, all_schemes=True)
+SHARE = {*QUICK, *tiny.share_of(__name__, DIFFERENT, own_part=1)}
+PATHS = [(case, path) for case in DIFFERENT if case in SHARE for path in tiny.fast_paths(case)]
 
 
 def forward_and_backward(model: tiny.Model) -> list[tuple[torch.Tensor, dict[str, torch.Tensor]]]:

@@ -108,7 +108,7 @@ def unchecked(rule, allows=lambda *values: True):
 
 
 #: a reader that lacks one check, and the files that find it
-MUTANTS = {
+UNCHECKED = {
     "any directory": (any_directory, archives),
     "the directory that Python reads": (pythons_directory, archives),
     "any container as a key": (unchecked("check_key", lambda key: key.kind == "tuple"), pickles),
@@ -121,9 +121,9 @@ MUTANTS = {
 
 
 @pytest.mark.few(5)
-@pytest.mark.parametrize("mutant", MUTANTS)
+@pytest.mark.parametrize("mutant", UNCHECKED)
 def test_forged_files_find_a_reader_without_a_check(mutant, tmp_path, monkeypatch):
-    mutate, files = MUTANTS[mutant]
+    mutate, files = UNCHECKED[mutant]
     mutate(monkeypatch)
     check = is_good if files is archives else lambda state: True
     read = lambda: costly_files.read_all(files(1, 700), check)  # noqa: E731

@@ -50,21 +50,6 @@ def test_the_kernels_part_times_both_passes_and_every_kernel(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_steps_part_measures_backends_with_and_without_attention_dropout(tmp_path):
-    done = run("steps", OUT=str(tmp_path))
-    assert done.returncode == 0, done.stdout + done.stderr
-    rows = [json.loads(line) for line in (tmp_path / "steps.jsonl").read_text().splitlines()]
-    measured = {(row["row"], row["attention dropout"]) for row in rows}
-    assert measured >= {
-        ("none, sdpa", 0),
-        ("diet_rel, cudnn", 0),
-        ("diet_rel, reference", 0),
-        ("none, sdpa", 0.1),
-        ("none, sdpa, again", 0.1),
-    }
-
-
-@pytest.mark.slow
 def test_a_part_that_is_out_of_time_says_what_it_did_not_start(tmp_path):
     done = run("steps", OUT=str(tmp_path), MINUTES="0")
     assert done.returncode == 124

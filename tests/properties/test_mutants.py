@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import mutants, tiny
+from tests.support import cases, mutants, tiny
 
 TESTS = Path(__file__).parents[1]
 SUITE = [
@@ -50,6 +50,36 @@ def test_the_properties_together_meet_every_case():
         for argument in getattr(parameter, "values", [parameter])
     }
     assert met.issuperset(tiny.CASES)
+
+
+def find_shares(names, days, monkeypatch):
+    """The cases that tests of these names have on these days."""
+    shares = []
+    for day in days:
+        monkeypatch.setattr(cases, "DAY", day)
+        shares += [tiny.share_of(name, tiny.CASES) for name in names]
+    return {case for share in shares for case in share}
+
+
+@pytest.mark.parametrize("day", range(10))
+def test_a_share_has_every_scheme_kind_of_model_sharing_and_backend(day, monkeypatch):
+    share = find_shares(["test"], [day], monkeypatch)
+    for key in ("scheme", "family"):
+        assert {getattr(case, key) for case in share} == {getattr(case, key) for case in tiny.CASES}
+    for name in ("position_sharing", "attention_backend"):
+        values = {dict(case.options).get(name) for case in tiny.CASES}
+        assert {dict(case.options).get(name) for case in share} == values
+
+
+def test_the_shares_of_a_day_meet_every_case(monkeypatch):
+    names = ["test" + "_" * length for length in range(10)]
+    assert find_shares(names, [1], monkeypatch) == {*tiny.CASES}
+
+
+def test_the_shares_of_three_days_meet_every_scheme_in_every_kind_of_model(monkeypatch):
+    plain = {case for case in tiny.CASES if not case.options}
+    assert not plain <= find_shares(["test"], range(2), monkeypatch)
+    assert plain <= find_shares(["test"], range(3), monkeypatch)
 
 
 def _takes_a_patch(function) -> bool:

@@ -5,7 +5,7 @@ values of its own options, which `OTHER_VALUES` has.
 """
 
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -214,6 +214,10 @@ COMMON = {"attention_backend", "position_input", "position_sharing", "segment_sc
 #: of longer lists of cases, a test has one in so many of those whose options are all of `COMMON`,
 #: and one in so many of those with an option of their scheme
 COMMON_PART, OWN_PART, LONG = 5, 2, 30
+#: the day, which chooses a test's share; `--day` of pytest
+DAY = 0
+#: whether tests have all cases and no share; `--every-case` of pytest
+EVERY_CASE = False
 #: of longer lists of cases, a test leaves all but one of each kind of scheme to the slow run
 MANY = 12
 
@@ -234,26 +238,39 @@ def each(
     def decorate(test: Test) -> Test:
         name = test.__name__
         share = share_of(name, cases, own_part) if len(cases) > LONG else cases
-        quick = quick_cases(name, share, all_schemes)
-        parameters = [pytest.param(case, marks=run_of(case, quick)) for case in share]
+        quick = quick_cases(name, cases, all_schemes)
+        chosen = [case for case in cases if case in quick or case in share]
+        parameters = [pytest.param(case, marks=run_of(case, quick)) for case in chosen]
         return pytest.mark.parametrize("case", parameters, ids=str)(test)
 
     return decorate
 
 
 def share_of(test: str, cases: list[Case], own_part: int = OWN_PART) -> list[Case]:
-    """Every scheme in every kind of model, and some of the cases with options.
+    """Every scheme in one kind of model, and some of the cases with options.
 
-    The tests deal the latter among themselves, so that together they meet every case.
+    Tests and days take them in turn: together the tests of a day meet every case, and each test
+    meets every scheme in every kind of model within three days.
     """
-    dealt: set[Case] = set()
-    with_options = [case for case in CASES if case.options]
+    if EVERY_CASE:
+        return cases
+    turn = DAY + len(test)
+    share = {
+        group[(turn + number) % len(group)]
+        for number, group in enumerate(_group_by_scheme(case for case in CASES if not case.options))
+    }
+    # alike options are neighbours, so that a share has some of each
+    with_options = sorted((case for case in CASES if case.options), key=lambda c: repr(c.options))
     for is_common, part in ((True, COMMON_PART), (False, own_part)):
         alike = [
             case for case in with_options if COMMON.issuperset(dict(case.options)) == is_common
         ]
-        dealt.update(case for n, case in enumerate(alike) if (n + len(test)) % part)
-    return [case for case in cases if case not in dealt]
+        share.update(case for number, case in enumerate(alike) if (turn + number) % part == 0)
+    return [case for case in cases if case in share]
+
+
+def _group_by_scheme(cases: Iterable[Case]) -> list[list[Case]]:
+    return [list(group) for _, group in groupby(cases, key=lambda case: case.scheme)]
 
 
 def quick_cases(test: str, cases: list[Case], all_schemes: bool = False) -> set[Case]:
@@ -277,7 +294,7 @@ def run_of(case: Case, quick: set[Case]) -> list[pytest.MarkDecorator]:
 
 
 def first_of_each_scheme(cases: list[Case]) -> list[Case]:
-    return [next(group) for _, group in groupby(cases, key=lambda case: case.scheme)]
+    return [group[0] for group in _group_by_scheme(cases)]
 
 
 def has_parameters(scheme: str) -> bool:
