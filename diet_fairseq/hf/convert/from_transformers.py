@@ -13,7 +13,7 @@ from fairseq.data import Dictionary
 from torch import Tensor, nn
 
 from ...checkpoints.configuration import no_larger_than
-from ...checkpoints.plain import quote, reason
+from ...checkpoints.plain import quote, reason, shorten
 from ...errors import UserError, as_user_error
 from ...files import MAX_VOCABULARY_BYTES, atomic_folder, check_regular, refuse_existing
 from ...translate.model_json import MODEL_JSON, read_model_json
@@ -76,7 +76,7 @@ def read_configuration(folder: Path) -> Any:
     path = folder / "config.json"
     values = read_values(path, LARGEST_SIZES, ADVICE)
     with as_user_error(
-        lambda error: f"{path} is not valid ({' '.join(str(error).split())}): {ADVICE}"
+        lambda error: f"{path} is not valid ({shorten(' '.join(str(error).split()))}): {ADVICE}"
     ):
         config = OURS[values["model_type"]](**values)
         config.stack("encoder").attention_shape()  # checks the options of positions
