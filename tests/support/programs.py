@@ -1,10 +1,11 @@
 """Programs that start without the seconds that imports take, for commands in a shell.
 
-A server has imported fairseq, transformers and Snakemake. `start_server` writes a folder of
-stand-ins for `python` and for the commands of the environment. A stand-in sends its arguments,
-folder, environment and standard streams to the server, which forks; the fork runs the program. The
-stand-in passes signals on and ends as the program ends; if it is killed, the server kills the
-program, with all processes that the program has started in its process group.
+Each process of pytest has a server, which ends with it. The server has imported fairseq,
+transformers and Snakemake. `start_server` writes a folder of stand-ins for `python` and for the
+commands of the environment. A stand-in sends its arguments, folder, environment and standard
+streams to the server, which forks; the fork runs the program. The stand-in passes signals on and
+ends as the program ends; if it is killed, the server kills the program, with all processes that the
+program has started in its process group.
 """
 
 import array
@@ -62,7 +63,9 @@ sys.exit(status)
 def start_server() -> Path:
     """Start the server of this process, and return the folder of stand-ins."""
     folder = Path(tempfile.mkdtemp(prefix="programs-"))
-    process = subprocess.Popen([sys.executable, __file__, folder], start_new_session=True)
+    with open(folder / "log", "w") as log:
+        words = [sys.executable, __file__, folder]
+        process = subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True)
 
     def end() -> None:
         process.kill()
@@ -71,7 +74,7 @@ def start_server() -> Path:
 
     atexit.register(end)
     while not (folder / "server").exists():
-        assert process.poll() is None, "the server of programs did not start"
+        assert process.poll() is None, (folder / "log").read_text()
         time.sleep(0.05)
     return folder
 
@@ -93,8 +96,9 @@ def serve(folder: Path) -> None:
     selector = selectors.DefaultSelector()
     selector.register(listener, selectors.EVENT_READ)
     ends: dict[int, tuple[int, socket.socket]] = {}  # of programs, by their descriptors
-    while True:
-        for key, _ in selector.select():
+    parent = os.getppid()
+    while os.getppid() == parent:
+        for key, _ in selector.select(5):
             if key.fileobj is listener:
                 stand_in, _ = listener.accept()
                 pid = fork(stand_in, folder, commands, selector)
@@ -116,6 +120,9 @@ def serve(folder: Path) -> None:
                 with suppress(OSError):
                     stand_in.sendall(status.to_bytes(4, "big", signed=True))
                 stand_in.close()
+    for pid, _ in ends.values():
+        with suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
 
 
 def fork(stand_in: socket.socket, folder: Path, commands: dict[str, str], selector: Any) -> int:
@@ -160,6 +167,7 @@ def run(name: str, words: list[str], folder: Path, commands: dict[str, str]) -> 
     sys.stdout = sys.__stdout__ = open(1, "w", buffering)  # type: ignore[misc]  # noqa: SIM115
     sys.stderr = sys.__stderr__ = open(2, "w", 1)  # type: ignore[misc]  # noqa: SIM115
     logging.getLogger().handlers.clear()
+    logging.getLogger().setLevel(logging.WARNING)
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", os.cpu_count() or 1)))
     sys.path[0:1] = [place for place in os.environ.get("PYTHONPATH", "").split(":") if place]
     with suppress(ModuleNotFoundError):  # as at the start of Python
