@@ -64,7 +64,7 @@ def start_server() -> Path:
     """Start the server of this process, and return the folder of stand-ins."""
     folder = Path(tempfile.mkdtemp(prefix="programs-"))
     with open(folder / "log", "w") as log:
-        words = [sys.executable, __file__, folder]
+        words = [sys.executable, __file__, str(folder)]
         process = subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True)
 
     def end() -> None:
