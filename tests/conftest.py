@@ -75,7 +75,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_report_header(config: pytest.Config) -> str:
     return "cases of slow tests: " + (
-        "all" if cases.EVERY_CASE else f"those of --day {cases.DAY}; all: --every-case"
+        "all" if cases.EVERY_CASE else f"the choice of --day {cases.DAY} (--every-case: all)"
     )
 
 

@@ -254,7 +254,7 @@ class DryRun:
         """Refuse states of tensors, and states that would be iterated."""
         if target.kind != "object":
             raise Refused("it sets the state of a value that has no state")
-        # NumPy's states are recorded, those of a user's types are attributes and slots
+        # NumPy's states are only recorded; states of a user's types are attributes and slots
         is_numpy = target.content.startswith("numpy.")
         has_slots = state.kind == "tuple" and target.content != "collections.OrderedDict"
         is_plain = is_numpy or {part.kind for part in state.parts} <= {"constant", "dict"}

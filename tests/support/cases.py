@@ -249,8 +249,8 @@ def each(
 def share_of(test: str, cases: list[Case], own_part: int = OWN_PART) -> list[Case]:
     """Every scheme in one kind of model, and some of the cases with options.
 
-    Tests and days take them in turn: together the tests of a day meet every case, and each test
-    meets every scheme in every kind of model within three days.
+    Tests and days take cases in turn: the tests of a day together meet every case, and a test meets
+    every case within a week.
     """
     if EVERY_CASE:
         return cases

@@ -96,7 +96,7 @@ def write_own_scheme(folder: Path) -> Path:
 
 
 def environment() -> dict[str, str]:
-    """Variables of a shell whose programs are those of this environment, started by the server."""
+    """Variables of a shell that finds the programs of this environment, which the server starts."""
     path = f"{start_server()}:{sysconfig.get_path('scripts')}:{os.environ['PATH']}"
     return {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
 
