@@ -62,10 +62,12 @@ class Value:
 
 
 _MARK = Value("mark")
-_CONSTANTS = {
+#: operations that always give the same object
+_ONLY_VALUES = {
     "NONE": Value("constant"),
     "NEWTRUE": Value("constant", True),
     "NEWFALSE": Value("constant", False),
+    "EMPTY_TUPLE": Value("tuple", depth=1),
 }
 
 
@@ -132,8 +134,6 @@ class DryRun:
             case "EMPTY_LIST" | "EMPTY_DICT":
                 self._count(CONTAINER_COST)
                 stack.append(Value("list" if operation == "EMPTY_LIST" else "dict"))
-            case "EMPTY_TUPLE":
-                stack.append(self._build_tuple([]))
             case "TUPLE1" | "TUPLE2" | "TUPLE3":
                 stack.append(self._build_tuple([pop() for _ in range(int(operation[-1]))][::-1]))
             case "TUPLE":
@@ -171,8 +171,8 @@ class DryRun:
                 stack.append(value)
             case "BINGET" | "LONG_BINGET":
                 stack.append(self.memo[argument])
-            case "NONE" | "NEWTRUE" | "NEWFALSE":
-                stack.append(_CONSTANTS[operation])
+            case "NONE" | "NEWTRUE" | "NEWFALSE" | "EMPTY_TUPLE":
+                stack.append(_ONLY_VALUES[operation])
             case "SHORT_BINSTRING":  # PyTorch reads UTF-8
                 text = argument.encode("latin-1").decode("utf-8")
                 stack.append(Value("constant", text, size=len(text)))

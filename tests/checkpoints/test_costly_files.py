@@ -1,5 +1,6 @@
 """A checkpoint takes no more time and memory than its size suggests, and only its own numbers."""
 
+import copy
 import io
 import random
 import struct
@@ -178,6 +179,12 @@ def test_costly_values_are_refused(value, use, words, legacy):
 @pytest.mark.parametrize("key", [None, True, "a", 7, -(2**60), 2**60, 0.5])
 def test_numbers_and_text_are_keys(key):
     assert file.load(io.BytesIO(saved_bytes({"a": {key: 1}})))["a"] == {key: 1}
+
+
+@pytest.mark.parametrize("value", [(), [], {}, (1, 2), [1, 2], torch.Size([1]), None, True])
+def test_many_small_values_are_read(value):
+    state = {"a": [copy.copy(value) for _ in range(5000)]}
+    assert file.load(io.BytesIO(saved_bytes(state))) == state
 
 
 def test_many_keys_are_text_close_integers_and_integers_in_order():
