@@ -18,7 +18,7 @@ from ..transformer import StackConfig
 
 #: name of the cache of keys and values in model outputs; transformers 5.24 renamed it
 CACHE = "cache" if hasattr(Seq2SeqModelOutput, "cache") else "past_key_values"
-#: part of the name of a size in a configuration -> its largest value
+#: part of the name of a size, or of a dropout, in a configuration -> its largest value
 LARGEST_SIZES = {
     **MAX_UNTRUSTED_VALUES,
     "vocab_size": 1 << 28, "embed_dim": 1 << 20, "layers": 1 << 14, "heads": 1 << 14,

@@ -22,7 +22,7 @@ from ..configuration import (
     DietEncoderConfig,
     DietTransformerConfig,
     read_values,
-)  # fmt: skip
+)
 from ..tokenizer import FILES
 from .checkpoint import (
     MODEL,
