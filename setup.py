@@ -75,9 +75,11 @@ setup(
     install_requires=[
         "torch>=2.10",  # in older versions weights_only can corrupt memory (CVE-2026-24747)
         "numpy",
+        "langcodes>=3.5",  # languages and their scripts by code
         "regex",  # letters by script
         "pydantic>=2.11",  # files and requests that come from elsewhere
         "sacrebleu",
+        "sentencex>=1.0.32",  # sentences of a line
         "sentencepiece>=0.2.3",  # says which characters a piece stands for
         "subword-nmt",
         "tokenizers",  # GPT-2's byte-level BPE; transformers needs it, too

@@ -22,22 +22,12 @@ BLEU_TOKENIZERS = {
     ),
     **dict.fromkeys(("bo", "bod", "tib", "dz", "dzo"), "flores200"),
 }
-#: scripts of a language -> ISO 639-1 and -3 codes of languages that have no other script; languages
-#: in Latin letters are left out
-SCRIPTS = {
-    "Han": " ".join(CHINESE), "Han Hiragana Katakana": "ja jpn", "Hangul Han": "ko kor",
-    "Thai": "th tha", "Lao": "lo lao", "Khmer": "km khm", "Myanmar": "my mya bur shn",
-    "Tibetan": "bo bod tib dz dzo", "Greek": "el ell gre", "Hebrew": "he heb",
-    "Cyrillic": "ru rus uk ukr be bel bg bul mk mkd mac ky kir",
-    "Arabic": "ar ara arb fa fas per pes ur urd ps pus pbt", "Bengali": "bn ben as asm",
-    "Devanagari": "hi hin mr mar ne nep npi mai bho", "Gujarati": "gu guj", "Tamil": "ta tam",
-    "Telugu": "te tel", "Kannada": "kn kan", "Malayalam": "ml mal", "Sinhala": "si sin",
-    "Oriya": "or ori ory", "Georgian": "ka kat geo", "Armenian": "hy hye arm",
-    "Ethiopic": "am amh ti tir",
-}  # fmt: skip
+#: languages that are also written in another script than the one that CLDR calls likely
+SEVERAL_SCRIPTS = {"az", "bs", "crh", "kk", "ks", "ku", "mn", "ms", "pa", "sd", "sr", "tg", "tk",
+                   "tt", "ug", "uz"}  # fmt: skip
 #: ISO 15924 subtag for several scripts, or for a variant of a script -> scripts
-SCRIPT_SUBTAGS = {"hans": "Han", "hant": "Han", "jpan": "Han Hiragana Katakana",
-                  "kore": "Hangul Han"}  # fmt: skip
+SCRIPT_SUBTAGS = {"Hans": "Han", "Hant": "Han", "Jpan": "Han Hiragana Katakana",
+                  "Kore": "Hangul Han"}  # fmt: skip
 LETTER = compile_script(r"\p{L}")
 #: number of letters below which a text's script is not checked; number of letters to check
 MIN_LETTERS, MAX_LETTERS = 20, 5000
@@ -68,21 +58,52 @@ def bleu_tokenizer(language: str) -> str:
     return "13a" if "latn" in subtags else BLEU_TOKENIZERS.get(code, "13a")
 
 
+def parse_language(language: str) -> Any:
+    """The `langcodes.Language` of a code such as ``de``, ``deu_Latn`` or ``de-AT``, or None.
+
+    A member of a macrolanguage becomes the macrolanguage: ``cmn`` is ``zh``.
+    """
+    from langcodes import Language, LanguageTagError
+
+    try:
+        tag = Language.get(language)
+    except LanguageTagError:
+        return None
+    return tag.prefer_macrolanguage() if tag.is_valid() else None
+
+
+@cache
+def find_base_language(language: str) -> str | None:
+    """The ISO 639 code of a language, the shortest that there is; None for other names.
+
+    Args:
+        language: a code as for `bleu_tokenizer`; ``source`` is not a language
+    """
+    tag = parse_language(language)
+    return tag.language if tag else None
+
+
 @cache
 def compile_letters(language: str) -> Any:
     """A pattern of a letter in a language's script; None if the code determines no script.
 
+    The script is the likely script of the language by CLDR.
+
     Args:
         language: a code as for `bleu_tokenizer`; its script, as in ``hin_Deva``, has priority
     """
-    code, *subtags = re.split("[-_]", language.lower())
-    scripts = next((names for names, codes in SCRIPTS.items() if code in codes.split()), None)
-    for subtag in subtags:
-        if re.fullmatch("[a-z]{4}", subtag):
-            scripts = SCRIPT_SUBTAGS.get(subtag, subtag)
+    from langcodes.data_dicts import LIKELY_SUBTAGS
+
+    tag = parse_language(language)
+    if tag is None:
+        return None
+    # without an entry `maximize` takes Latin letters
+    script = tag.script or (tag.language in LIKELY_SUBTAGS and tag.maximize().script)
+    if not script:
+        return None
     try:
-        names = "".join(rf"\p{{Script={name}}}" for name in scripts.split()) if scripts else ""
-        return compile_script(f"[{names}]") if names else None
+        names = SCRIPT_SUBTAGS.get(script, script).split()
+        return compile_script("[{}]".format("".join(rf"\p{{Script={name}}}" for name in names)))
     except UnknownScript:
         return None
 
@@ -92,6 +113,9 @@ def explain_other_script(lines: Iterable[str], source: str, target: str) -> str 
 
     Languages that share a script, such as English and German, can't be told apart.
     """
+    tag = parse_language(source)
+    if tag and not tag.script and tag.language in SEVERAL_SCRIPTS:
+        return None
     found = (letter[0] for line in lines for letter in LETTER.finditer(line))
     letters = "".join(islice(found, MAX_LETTERS))
     if len(letters) < MIN_LETTERS:

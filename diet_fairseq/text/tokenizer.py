@@ -1,20 +1,17 @@
 """Tokenizers: lines of plain text to tokens of a vocabulary, and back."""
 
-import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from copy import copy
 from pathlib import Path
 
 from .moses import join_words, split_words
+from .sentences import split_sentences
 from .subwords import SUBWORD_CLASSES, Gpt2
 from .whitespace import normalise
 
 UNKNOWN = "<unk>"
 #: special symbols of fairseq's vocabularies; in a text they become unknown words
 FAIRSEQ_MARKS = {"<s>", "</s>", "<pad>", UNKNOWN, "<blank>"}
-#: a mark that ends a sentence, closing quotes and brackets, and a space, except after marks of
-#: scripts without spaces
-SENTENCE_END = re.compile(r"[.!?…։؟।॥](?:[\"'’”»›)\]]*)(?= )|[。！？｡](?:[」』”’）】]*)")
 
 
 class Tokenizer:
@@ -88,7 +85,7 @@ class Tokenizer:
         if max_tokens is None or len(line_tokens) <= max_tokens:
             return [line_tokens]
         parts: list[list[str]] = [[]]
-        for sentence in split_sentences(self.normalise(line)):
+        for sentence in split_sentences(self.normalise(line), self.language):
             tokens = self.encode(sentence)
             if len(parts[-1]) + len(tokens) > max_tokens:
                 parts.append([])
@@ -104,19 +101,3 @@ class Tokenizer:
                 tokens = tokens[cut:]
             parts[-1] += tokens
         return [part for part in parts if part]
-
-
-def split_sentences(line: str) -> Iterator[str]:
-    """The sentences of a line, with the spaces before them.
-
-    One rule serves all languages, without lists of abbreviations: a cut after "Dr." costs little,
-    and only lines beyond the model's limit are cut.
-    """
-    start = 0
-    for end in SENTENCE_END.finditer(line):
-        sentence = line[start : end.end()]
-        start = end.end()
-        if sentence.strip(" "):
-            yield sentence
-    if line[start:].strip(" "):
-        yield line[start:]
