@@ -6,6 +6,9 @@ from pathlib import Path
 
 from ..errors import Number, UserError, check_at_least
 
+#: words of an option -> its value
+YES_OR_NO = {"yes": True, "no": False}
+
 
 def at_least(least: Number) -> Callable[[str], Number]:
     """A type for ``add_argument``: a finite number of the type of ``least``, at least ``least``."""
@@ -71,6 +74,10 @@ def add_model(parser: ArgumentParser, text: str = "") -> None:
     add("--device", default="cpu", help="cpu, cuda or cuda:N (default: %(default)s)")
     add("--max-tokens", type=at_least(1), default=4000,
         help="largest number of source subwords in a batch (default: %(default)s)")  # fmt: skip
+    add("--split-sentences", choices=YES_OR_NO,
+        help="whether lines are translated sentence by sentence (default: yes, unless source and "
+             "target are one language, or lines of the training data have several "
+             "sentences)")  # fmt: skip
     add("--any-ctranslate2", action="store_true",
         help="load a CTranslate2 folder that `export ctranslate2` did not write; a forged one can "
              "corrupt memory")  # fmt: skip

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError, interruptible, silent_interrupts
-from .arguments import add_model, at_least
+from .arguments import YES_OR_NO, add_model, at_least
 
 if TYPE_CHECKING:
     from ..translate.translator import Translation, Translator
@@ -43,6 +43,7 @@ def load_translator(args: Namespace) -> "Translator":
             device=args.device,
             threads=args.threads,
             max_tokens=args.max_tokens,
+            split_sentences=YES_OR_NO.get(args.split_sentences),
             any_ctranslate2=args.any_ctranslate2,
         )
 
@@ -77,8 +78,11 @@ def run(args: Namespace) -> None:
             raise UserError(f"{name} can't be read: {error.strerror}") from error
         if isinstance(sys.stdout, TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8")  # in any locale
+        translator = load_translator(args)
+        omissions = translator.find_omissions(translator.source_lang, translator.target_lang)
         translate = partial(
-            load_translator(args).candidates,
+            translator.candidates,
+            warn=False,
             nbest=args.nbest,
             beam=args.beam,
             lenpen=args.lenpen,
@@ -86,10 +90,15 @@ def run(args: Namespace) -> None:
         )
         with show_progress() as count_lines:
             for lines in read_line_blocks(source, name, args.max_characters):
-                for translations in translate(lines, done=count_lines):
+                candidates = translate(lines, done=count_lines)
+                for translations in candidates:
                     print(_render(translations, printed_lines + 1, args.scores))
                     printed_lines += 1
                 sys.stdout.flush()
+                if omissions:
+                    omissions.add(translations[0] for translations in candidates)
+        if omissions:
+            omissions.log()
 
 
 @contextmanager

@@ -41,7 +41,7 @@ def measure_translations(
     bins: dict[str, list[int]], beam: int | None,
 ) -> Curve:  # fmt: skip
     """The quality of a checkpoint in each of the `length_bins`, which all checkpoints share."""
-    translator = Translator(model.path, **vars(options))
+    translator = Translator(model.path, **vars(options), split_sentences=False)
     limit = min(model.max_positions, *model.task.max_positions())
     translator.max_source_length = limit - 1  # without </s>; model.json's limit may be lower
     lengths = source_lengths(model.description, lines)

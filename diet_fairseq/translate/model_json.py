@@ -25,6 +25,8 @@ FORMAT, VERSION = "diet_fairseq model", 1
 PENALTIES = ("fairseq", "tensor2tensor")
 #: a licence's name on the Hub, such as cc-by-nc-4.0
 LICENSE = r"[A-Za-z0-9][A-Za-z0-9.+-]{0,63}"
+#: share of the training sources that have at most ``training_source_length`` subwords
+TRAINING_SHARE = 0.999
 ADVICE = "make or fetch the folder again"
 
 
@@ -50,6 +52,8 @@ class ModelDescription:
     language: str = "en"  # language of an encoder's text
     position_temperature: float | None = None  # divisor of attention logits; None: the model's
     directions: Directions | None = None  # None: a bilingual model or an encoder
+    sentences_per_line: float | None = None  # median in the training data
+    training_source_length: int | None = None  # subwords of nearly all sources, `TRAINING_SHARE`
     license: str | None = None  # licence of the model from which this model was imported
     target_subword_model: Path | None = None  # None: source and target share a model
     # the content of the checkpoint, if it was already read
@@ -86,6 +90,14 @@ class ModelDescription:
         """The directions of a multilingual model, or the only direction of a bilingual model."""
         return self.directions or Directions({}, ((self.source_lang, self.target_lang),))
 
+    @property
+    def has_lines_of_one_sentence(self) -> bool:
+        """Whether most lines of the training data have one sentence, as far as is known.
+
+        BART, which has GPT-2's subwords, reads paragraphs.
+        """
+        return self.subwords != "gpt2" and (self.sentences_per_line or 1) == 1
+
     def check_vocabulary(self, words: Collection[str]) -> None:
         """Refuse a dictionary that does not belong to the subword models.
 
@@ -114,8 +126,9 @@ class ModelDescription:
             values["subwords"]["target_model"] = relative(self.target_subword_model)
         content = {name: values[name] for name in _ModelJson.model_fields}
         del content["directions"]
-        if self.license is None:
-            del content["license"]
+        for name in ("sentences_per_line", "training_source_length", "license"):
+            if content[name] is None:
+                del content[name]
         if self.directions:
             content["directions"] = directions_json(self.directions)
         with atomic_file(self.folder / MODEL_JSON) as file:
@@ -199,6 +212,8 @@ class _ModelJson(BaseModel, strict=True):
     max_source_length: Length | None = None
     max_target_length: Length | None = None
     directions: DirectionsJson | None = None
+    sentences_per_line: Annotated[float, Field(ge=1, le=1_000_000)] | None = None
+    training_source_length: Length | None = None
     license: License | None = None
 
 

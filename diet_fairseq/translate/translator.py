@@ -4,17 +4,19 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import UserError
-from ..text.languages import explain_other_script, join_sentences
+from ..text.languages import explain_other_script, find_base_language, join_sentences
+from ..text.sentences import split_sentences
 from ..text.tokenizer import Tokenizer
 from .engine import Engine, Hypothesis, Search
 from .model_files import ModelOptions, check_ensemble, resolve_model
 from .model_json import ModelDescription
+from .omissions import Omissions
 
 logger = logging.getLogger(__name__)
 
@@ -28,33 +30,53 @@ MAX_SOURCE_LENGTH = 1023
 
 
 @dataclass(frozen=True)
+class Sentence:
+    """A sentence of a line, or the whole line, and its translation.
+
+    Attributes:
+        source: the sentence
+        text: its translation
+        score: its score (see `Translation`)
+        subwords: the number of subwords of the source
+    """
+
+    source: str
+    text: str
+    score: float
+    subwords: int
+
+
+@dataclass(frozen=True)
 class Translation:
     """The translation of a line, and its score.
 
     Attributes:
-        text: the translation
-        score: the log-probability divided by the length penalty. If the line was split, the score
-            is the mean over the parts. The score of a blank line is 0. The score of a translation
-            that the search did not find is -inf
+        text: the translation, joined from the translations of the sentences
+        score: the log-probability divided by the length penalty. If the line was split into
+            sentences, the score is their mean, and the score of a sentence that exceeds the model's
+            limit is the mean over its parts. The score of a blank line is 0. The score of a
+            translation that the search did not find is -inf
+        sentences: the sentences of the line, or the line if it was not split
     """
 
     text: str
     score: float
+    sentences: tuple[Sentence, ...] = field(default=(), compare=False, repr=False)
 
 
 class TooLong(UserError):
-    """The error of ``strict`` for a line that has more subwords than the model's limit.
+    """The error of ``strict`` for a sentence that has more subwords than the model's limit.
 
     Attributes:
         number: the number of the line, from 1
-        subwords: the number of subwords of the line
+        subwords: the number of subwords of the sentence
         max_subwords: the limit
     """
 
-    def __init__(self, number: int, subwords: int, max_subwords: int) -> None:
+    def __init__(self, number: int, subwords: int, max_subwords: int, name: str = "") -> None:
         super().__init__(
-            f"line {number} has {subwords:,} subwords, but the model's limit is {max_subwords:,}: "
-            "shorten it, or translate without strict"
+            f"{name or f'line {number}'} has {subwords:,} subwords, but the model's limit is "
+            f"{max_subwords:,}: shorten it, or translate without strict"
         )
         self.number, self.subwords, self.max_subwords = number, subwords, max_subwords
 
@@ -87,6 +109,9 @@ class Translator:
         device: device such as "cpu" or "cuda:0"
         threads: number of CPU threads of the process (default: PyTorch's or CTranslate2's choice)
         max_tokens: largest number of source subwords in a batch
+        split_sentences: whether a line is translated sentence by sentence (default: yes, if source
+            and target are two different known languages and most lines of the training data have
+            one sentence; see ``sentences_per_line`` of ``model.json``)
         position_temperature: softmax temperature of attention; a value below 1 sharpens attention
             on long inputs (default: the checkpoint's value, normally 1)
         any_ctranslate2: whether to load a CTranslate2 folder that ``export ctranslate2`` did not
@@ -95,7 +120,7 @@ class Translator:
     Attributes:
         source_lang, target_lang: the default languages
         targets: the target languages of every source language
-        max_source_length: limit of subwords of a line; a longer line is split
+        max_source_length: limit of subwords of a sentence; a longer sentence is cut
         search: the default beam size and length penalty
 
     Raises:
@@ -116,6 +141,7 @@ class Translator:
         device: str = "cpu",
         threads: int | None = None,
         max_tokens: int = MAX_TOKENS,
+        split_sentences: bool | None = None,
         any_ctranslate2: bool = False,
     ) -> None:
         options = ModelOptions(
@@ -138,7 +164,8 @@ class Translator:
         self.search = Search(
             description.beam, lenpen=description.lenpen, penalty=description.penalty
         )
-        self.max_tokens = max_tokens
+        self.max_tokens, self.split_sentences = max_tokens, split_sentences
+        self._description = description
         self._directions = description.all_directions
         self.targets = self._directions.targets
         self._tokenizers = dict(zip(description.languages, description.tokenizers, strict=True))
@@ -164,12 +191,13 @@ class Translator:
         lenpen: float | None = None,
         no_unk: bool = False,
         strict: bool = False,
+        split_sentences: bool | None = None,
     ) -> Lines:
         """The translation of one line, or a list of the translations of several lines.
 
         Each text is one line, even if it contains line breaks, and its translation is one line. The
-        translation of a blank line is blank. A line that is too long is split at the ends of its
-        sentences; with ``strict`` it raises `TooLong`.
+        translation of a blank line is blank. A sentence that is too long is cut before a word; with
+        ``strict`` it raises `TooLong`.
 
         Args:
             source_lang: source language (default: the attribute `source_lang`)
@@ -177,6 +205,8 @@ class Translator:
             beam: beam size
             lenpen: exponent of the length penalty
             no_unk: forbid <unk>, which stands for characters that the vocabulary lacks
+            split_sentences: whether lines are translated sentence by sentence (default: the
+                attribute `split_sentences`, or the model's default)
 
         Raises:
             UserError: the model does not translate between these languages
@@ -185,6 +215,7 @@ class Translator:
         candidates = self.candidates(
             lines, source_lang=source_lang, target_lang=target_lang,
             beam=beam, lenpen=lenpen, no_unk=no_unk, strict=strict,
+            split_sentences=split_sentences,
         )  # fmt: skip
         best = [translations[0].text for translations in candidates]
         return best[0] if isinstance(text, str) else best
@@ -200,6 +231,8 @@ class Translator:
         lenpen: float | None = None,
         no_unk: bool = False,
         strict: bool = False,
+        split_sentences: bool | None = None,
+        warn: bool = True,
         done: Callable[[int], Any] = lambda lines: None,
     ) -> list[list[Translation]]:
         """The ``nbest`` best translations of every line, best first.
@@ -208,6 +241,7 @@ class Translator:
         translations of a blank line are blank. The other parameters are as in `translate`.
 
         Args:
+            warn: whether to log a warning about sentences whose translation may lack text
             done: a function that is called after each batch, with the number of lines that the
                 batch completed
 
@@ -235,32 +269,72 @@ class Translator:
                 f"nbest must be from 1 to the beam, {search.beam}, but is {nbest}: widen the beam, "
                 "or ask for fewer"
             )
-        parts: list[tuple[int, list[str]]] = []
+        if split_sentences is None:
+            split_sentences = self.splits(source, target)
+        sentences: list[tuple[int, str, int]] = []  # line, text, number of subwords
+        parts: list[tuple[int, list[str]]] = []  # index of the sentence, subwords
         for number, line in enumerate(lines):
-            # JSON can contain unpaired surrogates, which subword models reject.
-            text = line.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-            parts_of_line = self._tokenizer(source).split(text, max_length)
-            if strict and len(parts_of_line) > 1:
-                raise TooLong(number + 1, sum(map(len, parts_of_line)), max_length)
-            parts += [(number, part) for part in parts_of_line]
-        pending = Counter(number for number, _ in parts)
+            texts = self.split(line, source) if split_sentences else [_replace_surrogates(line)]
+            for place, text in enumerate(texts, 1):
+                parts_of_sentence = self._tokenizer(source).split(text, max_length)
+                subwords = sum(map(len, parts_of_sentence))
+                if strict and len(parts_of_sentence) > 1:
+                    name = f"sentence {place} of line {number + 1}" if len(texts) > 1 else ""
+                    raise TooLong(number + 1, subwords, max_length, name)
+                if parts_of_sentence:
+                    parts += [(len(sentences), part) for part in parts_of_sentence]
+                    sentences.append((number, text, subwords))
+        pending = Counter(sentences[index][0] for index, _ in parts)
         done(len(lines) - len(pending))
-        results: list[dict[int, list[Hypothesis]]] = [{} for _ in lines]  # by index of the part
+        results: list[list[Hypothesis]] = [[] for _ in parts]
         for batch in self._batches([part for _, part in parts]):
-            hypotheses = self._engine.translate([parts[index][1] for index in batch], search)
-            numbers = [parts[index][0] for index in batch]
-            for index, number, beam_of_part in zip(batch, numbers, hypotheses, strict=True):
-                results[number][index] = beam_of_part
+            beams = self._engine.translate([parts[index][1] for index in batch], search)
+            for index, beam_of_part in zip(batch, beams, strict=True):
+                results[index] = beam_of_part
+            numbers = [sentences[parts[index][0]][0] for index in batch]
             pending -= Counter(numbers)
             done(len(set(numbers) - pending.keys()))
+        beams_of_sentences: list[list[list[Hypothesis]]] = [[] for _ in sentences]
+        for (index, _), beam_of_part in zip(parts, results, strict=True):
+            beams_of_sentences[index].append(beam_of_part)
         tokenizer = self._tokenizer(target)
-        return [
-            [
-                self._join([line[index] for index in sorted(line)], rank, tokenizer)
-                for rank in range(nbest)
-            ]
-            for line in results
-        ]
+        translations: list[list[list[Translation]]] = [[] for _ in lines]
+        for (number, text, subwords), beams in zip(sentences, beams_of_sentences, strict=True):
+            joined = [_join_parts(beams, rank, tokenizer) for rank in range(nbest)]
+            translations[number].append(
+                [replace(t, sentences=(Sentence(text, t.text, t.score, subwords),)) for t in joined]
+            )
+        candidates = [join_translations(line, nbest) for line in translations]
+        if warn and (omissions := self.find_omissions(source, target)):
+            omissions.add(line[0] for line in candidates)
+            omissions.log()
+        return candidates
+
+    def split(self, line: str, source_lang: str | None = None) -> list[str]:
+        """The sentences of a line, without the spaces between them; none if the line is blank."""
+        source = source_lang or self.source_lang
+        text = self._tokenizer(source).normalise(_replace_surrogates(line))
+        return [part for part in map(str.strip, split_sentences(text, source)) if part]
+
+    def splits(self, source_lang: str | None = None, target_lang: str | None = None) -> bool:
+        """Whether a line is translated sentence by sentence by default."""
+        if self.split_sentences is not None:
+            return self.split_sentences
+        return self._description.has_lines_of_one_sentence and self._differ(
+            source_lang or self.source_lang, target_lang or self.target_lang
+        )
+
+    def find_omissions(self, source_lang: str, target_lang: str) -> Omissions | None:
+        """The `Omissions` of a direction; None if source and target are not two languages."""
+        if not self._differ(source_lang, target_lang):
+            return None
+        return Omissions(self._description.training_source_length)
+
+    @staticmethod
+    def _differ(source: str, target: str) -> bool:
+        """Whether source and target are two different known languages."""
+        languages = find_base_language(source), find_base_language(target)
+        return None not in languages and languages[0] != languages[1]
 
     def _check_script(self, lines: Sequence[str], source: str, target: str) -> None:
         """Log a warning, once for each direction, if a text is not in the source's script."""
@@ -288,14 +362,36 @@ class Translator:
         if batch:
             yield batch
 
-    @staticmethod
-    def _join(parts: list[list[Hypothesis]], rank: int, tokenizer: Tokenizer) -> Translation:
-        """The translation of this rank of a line, joined from the translations of its parts."""
-        missing = Hypothesis([], -math.inf)
-        ranked = [part[rank] if rank < len(part) else missing for part in parts]
-        texts = [tokenizer.decode(hypothesis.tokens) for hypothesis in ranked]
-        score = sum(hypothesis.score for hypothesis in ranked) / max(1, len(ranked))
-        return Translation(join_sentences(texts), score)
+
+def join_translations(
+    sentences: Sequence[Sequence[Translation]], nbest: int = 1
+) -> list[Translation]:
+    """The ``nbest`` translations of a line: each joins the translations of one rank.
+
+    Args:
+        sentences: the translations of each sentence, best first; none for a blank line
+    """
+    joined = []
+    for rank in range(nbest):
+        ranked = [sentence[rank] for sentence in sentences]
+        text = join_sentences([translation.text for translation in ranked])
+        score = sum(translation.score for translation in ranked) / max(1, len(ranked))
+        parts = tuple(part for translation in ranked for part in translation.sentences)
+        joined.append(Translation(text, score, parts))
+    return joined
+
+
+def _join_parts(parts: list[list[Hypothesis]], rank: int, tokenizer: Tokenizer) -> Translation:
+    """The translation of this rank of a sentence, joined from the translations of its parts."""
+    missing = Hypothesis([], -math.inf)
+    ranked = [part[rank] if rank < len(part) else missing for part in parts]
+    texts = [tokenizer.decode(hypothesis.tokens) for hypothesis in ranked]
+    return Translation(join_sentences(texts), sum(h.score for h in ranked) / len(ranked))
+
+
+def _replace_surrogates(line: str) -> str:
+    """The line without unpaired surrogates, which JSON can contain and subword models reject."""
+    return line.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def load_engine(

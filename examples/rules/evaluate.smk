@@ -31,12 +31,13 @@ rule translate:
         f"{FOLDER}/{{model}}/input-{{name}}.txt",
     params:
         **SEARCH,
+        sentences="" if config["split_sentences"] is None else f"--split-sentences {'yes' if config['split_sentences'] else 'no'}",
     threads: THREADS
     log:
         f"{FOLDER}/{{model}}/input-{{name}}.log",
     shell:
         f"diet-fairseq translate {{input.checkpoints:q}} {{input.text:q}} {USER_DIR} --beam {{params.beam:q}}"
-        " --length-penalty {params.length_penalty:q} > {output:q}.tmp 2> {log:q}; mv {output:q}.tmp {output:q}"
+        " {params.sentences} --length-penalty {params.length_penalty:q} > {output:q}.tmp 2> {log:q}; mv {output:q}.tmp {output:q}"
 
 
 rule score:

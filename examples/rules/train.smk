@@ -1,7 +1,12 @@
 # fairseq-train, and the average of a run's last checkpoints.
 
 # model.json, dictionaries and subwords beside the checkpoints: the folder is enough to translate.
-DESCRIBE = f"{script('scripts/describe.py')} {{params.folder:q}} {{params.description}} --checkpoint "
+# The training text is no parameter: a run of an earlier version is not trained again.
+TRAIN_TEXT = " ".join(shlex.quote(f"{FOLDER}/{kind}/train.{SOURCE}") for kind in ("clean", "encoded"))
+DESCRIBE = (
+    f"{script('scripts/describe.py')} {{params.folder:q}} {{params.description}}"
+    f" --train {TRAIN_TEXT} --checkpoint "
+)
 
 
 rule train:

@@ -3,13 +3,40 @@
 The folder is then enough to translate, serve and export, and can be moved or sent as it is.
 """
 
+import math
 import shutil
 from argparse import ArgumentParser
+from itertools import islice
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 from diet_fairseq.errors import exit_with_one_line
+from diet_fairseq.text.lines import read_lines
+from diet_fairseq.text.sentences import split_sentences
 from diet_fairseq.text.subwords import SUBWORD_FILES
-from diet_fairseq.translate.model_json import PENALTIES, ModelDescription
+from diet_fairseq.translate.model_json import PENALTIES, TRAINING_SHARE, ModelDescription
+
+#: number of training sources that are measured
+SAMPLES = 100_000
+
+
+def measure_sources(text: Path, encoded: Path, language: str) -> dict[str, Any]:
+    """The fields of `ModelDescription` about the training sources; none if a file is missing.
+
+    Args:
+        text: plain text of the sources
+        encoded: the same lines, as subwords
+    """
+    if not (text.is_file() and encoded.is_file()):
+        return {}
+    lengths = sorted(len(line.split()) for line in read_lines(encoded))
+    step = math.ceil(len(lengths) / SAMPLES)
+    samples = islice(read_lines(text), 0, None, step)
+    return {
+        "sentences_per_line": float(median(len(split_sentences(s, language)) for s in samples)),
+        "training_source_length": lengths[math.ceil(TRAINING_SHARE * len(lengths)) - 1],
+    }
 
 
 def main() -> None:
@@ -22,9 +49,13 @@ def main() -> None:
     parser.add_argument("--beam", type=int, required=True)
     parser.add_argument("--length-penalty", type=float, required=True)
     parser.add_argument("--penalty", choices=PENALTIES, required=True)
+    parser.add_argument(
+        "--train", nargs=2, type=Path, required=True, metavar=("TEXT", "ENCODED"),
+        help="training sources, as text and as subwords",
+    )  # fmt: skip
     args = parser.parse_args()
 
-    folder, (kind, subwords) = args.folder, args.subwords
+    folder, (kind, subwords), (text, encoded) = args.folder, args.subwords, args.train
     folder.mkdir(parents=True, exist_ok=True)
     for file in (Path(subwords), *(args.data / f"dict.{lang}.txt" for lang in args.languages)):
         shutil.copyfile(file, folder / file.name)
@@ -42,6 +73,7 @@ def main() -> None:
         lenpen=args.length_penalty,
         penalty=args.penalty,
         max_source_length=1000,
+        **measure_sources(text, encoded, args.languages[0]),
     ).write()
 
 

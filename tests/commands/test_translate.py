@@ -86,7 +86,7 @@ def test_a_text_in_the_target_s_script_is_a_warning(model, tmp_path, capsys):
     assert done.returncode == 0, done.stderr
     assert done.stderr == (
         "WARNING:diet_fairseq.translate.translator:the text does not look like en, the source "
-        "language: 100% of its letters are in the script of zh; check the direction en to zh\n"
+        "language: 0% of its letters are in the script of en; check the direction en to zh\n"
     )
 
 
@@ -95,6 +95,26 @@ def test_standard_input_is_translated(model, monkeypatch, capsys, text):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(file))
         assert run(model) == 0
     assert capsys.readouterr().out.count("\n") == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], "dog. A cat. Not\nleft Roth Dr.\n"),
+        (["--split-sentences=yes"], "dog. A cat. Not\nleft Roth Dr.\n"),
+        (["--split-sentences=no"], "cat. Not dog. A\nleft Roth Dr.\n"),
+    ],
+)
+def test_a_line_is_translated_sentence_by_sentence(model, tmp_path, capsys, options, expected):
+    (tmp_path / "text").write_text("A dog. Not cat.\nDr. Roth left\n")
+    assert run(model, tmp_path / "text", *options) == 0
+    assert capsys.readouterr().out == expected
+
+
+def test_nbest_joins_the_translations_of_one_rank(model, tmp_path, capsys):
+    (tmp_path / "text").write_text("A dog. Two cats.\n")
+    assert run(model, tmp_path / "text", "--nbest", 2) == 0
+    assert capsys.readouterr().out == "dog. A cats. Two\nA Two\n"
 
 
 def test_nbest_is_the_number_of_translations_of_each_line(model, text, capsys):

@@ -10,9 +10,10 @@ import pytest
 pytest.importorskip("starlette", reason="needs diet_fairseq[serve]")
 from starlette.testclient import TestClient
 
+from diet_fairseq.text.sentences import split_sentences
 from diet_fairseq.translate.engine import Search
 from diet_fairseq.translate.service.app import Limits, application
-from diet_fairseq.translate.service.batching import LINE_CHARACTERS
+from diet_fairseq.translate.service.batching import SENTENCE_CHARACTERS, TURN_WEIGHT
 from diet_fairseq.translate.service.requests import TranslationRequest
 from diet_fairseq.translate.translator import Translation
 
@@ -25,13 +26,24 @@ class Mirror:
     source_lang, target_lang = "en", "de"
     targets = {"en": ["de"]}  # noqa: RUF012
     search = Search(beam=4)
+    splits_by_default = False
 
     def __init__(self):
         self.gate = threading.Event()
         self.gate.set()
         self.batches = []
 
-    def candidates(self, lines, source_lang, target_lang, nbest):
+    def splits(self, source_lang, target_lang):
+        return self.splits_by_default
+
+    def split(self, line, source_lang):
+        return split_sentences(line, source_lang)
+
+    def find_omissions(self, source_lang, target_lang):
+        return None
+
+    def candidates(self, lines, source_lang, target_lang, nbest, split_sentences, warn):
+        assert not split_sentences
         self.batches.append(list(lines))
         assert self.gate.wait(20)
         if "fail" in lines:
@@ -98,6 +110,63 @@ def test_a_list_of_texts_is_answered_by_a_list(serve, mirror):
     }
     assert mirror.batches == [["abc", "", "d", "", "ef"]]  # one batch
     assert post(client, q=["ab"]).json() == {"translatedText": ["ba"]}
+
+
+PARAGRAPH = "Tom ran. Mary sat.\n\nDr. Roth left."
+
+
+def test_lines_are_translated_sentence_by_sentence_by_default(serve, mirror):
+    mirror.splits_by_default = True
+    client = serve()
+    answer = post(client, q=PARAGRAPH, scores=True)
+    assert answer.json() == {
+        "translatedText": " .nar moT .tas yraM\n\n.tfel htoR .rD",
+        "scores": [-3.0, 0.0, -4.666667],
+    }
+    assert mirror.batches == [["Tom ran. ", "Mary sat.", "", "Dr. Roth left."]]
+
+
+@pytest.mark.parametrize("is_split", [True, False])
+def test_a_request_can_choose_whether_lines_are_split(serve, mirror, is_split):
+    client = serve()
+    expected = ".nar moT .tas yraM" if is_split else ".tas yraM .nar moT"
+    for mirror.splits_by_default in (True, False):
+        answer = post(client, q="Tom ran. Mary sat.", split_sentences=is_split)
+        assert answer.json()["translatedText"].split() == expected.split()
+    form = {"q": "Tom ran. Mary sat.", "split_sentences": str(is_split).lower()}
+    assert client.post("/translate", data=form).json()["translatedText"].split() == expected.split()
+
+
+def test_a_queue_counts_sentences(serve, mirror):
+    mirror.splits_by_default = True
+    client = serve(waiting=3)
+    answer = post(client, q="A man ran. " * 4)
+    assert answer.status_code == 400
+    assert answer.json() == {"error": "q has 4 sentences, more than 3: send fewer"}
+    mirror.gate.clear()
+    with ThreadPoolExecutor(3) as threads:
+        first = threads.submit(post, client, q="First")
+        until(lambda: mirror.batches)
+        second = threads.submit(post, client, q="Tom ran. Mary sat.")
+        until_waiting(client, 2)
+        assert post(client, q="Tom ran. Mary sat.").status_code == 503
+        mirror.gate.set()
+        assert [first.result().status_code, second.result().status_code] == [200, 200]
+
+
+def test_a_paragraph_delays_no_short_request(serve, mirror):
+    mirror.splits_by_default = True
+    client = serve(batch=16, characters=50_000)
+    mirror.gate.clear()
+    with ThreadPoolExecutor(2) as threads:
+        long = threads.submit(post, client, q="A man ran. " * 100)
+        until(lambda: mirror.batches)
+        short = threads.submit(post, client, q="short")
+        until_waiting(client, 85)
+        mirror.gate.set()
+        assert short.result().json() == {"translatedText": "trohs"}
+        assert long.result().json()["translatedText"].count(".nar nam A") == 100
+    assert max(map(len, mirror.batches)) <= 16 + TURN_WEIGHT
 
 
 def test_a_text_is_split_into_lines_once():
@@ -301,7 +370,7 @@ def test_a_request_of_many_lines_delays_no_short_one(serve, mirror, line, limits
         assert short.result().json() == {"translatedText": "trohs"}
         assert long.result().json()["translatedText"].count("\n") == 99
     assert "short" in mirror.batches[1]
-    assert max(sum(map(len, batch)) for batch in mirror.batches) <= 64 * LINE_CHARACTERS + 5000
+    assert max(sum(map(len, batch)) for batch in mirror.batches) <= 64 * SENTENCE_CHARACTERS + 5000
 
 
 def test_a_line_that_is_longer_than_a_batch_is_a_batch(serve, mirror):
@@ -415,8 +484,8 @@ def polyglot(mirror):
     mirror.targets = {"en": ["de", "fr"], "de": ["en"]}
     reverse = mirror.candidates
 
-    def candidates(lines, source_lang, target_lang, nbest):
-        results = reverse(lines, source_lang, target_lang, nbest)
+    def candidates(lines, source_lang, target_lang, **options):
+        results = reverse(lines, source_lang, target_lang, **options)
         return [
             [Translation(f"{source_lang}-{target_lang} {best.text}", best.score)]
             for [best] in results

@@ -2,14 +2,15 @@
 
 import math
 import unicodedata
+from dataclasses import replace
 
 import pytest
 
 from diet_fairseq import Translation, Translator
 from diet_fairseq.errors import UserError
-from diet_fairseq.text.languages import SCRIPTS, compile_letters, explain_other_script
-from diet_fairseq.text.tokenizer import Tokenizer, split_sentences
-from diet_fairseq.translate.translator import TooLong
+from diet_fairseq.text.languages import compile_letters, explain_other_script
+from diet_fairseq.text.tokenizer import Tokenizer
+from diet_fairseq.translate.translator import Sentence, TooLong
 from tests.support.backwards import Backwards
 from tests.support.texts import ODD
 from tests.support.translating import untrained, words_only
@@ -69,11 +70,91 @@ def test_progress_counts_lines(translator):
     assert sum(counts) == 4
 
 
-def test_a_long_line_is_cut_at_the_ends_of_its_sentences(translator, backwards):
-    first, second, third = "one " * 12 + "end.", "two " * 5 + "end!", "three " * 9 + "end?"
-    translation = translator.translate(f"{first} {second} {third}")
-    backwards_of = [" ".join(part.split()[::-1]) for part in (f"{first} {second}", third)]
-    assert translation == " ".join(backwards_of)
+LONG = "One " * 12 + "end. " + "Two " * 5 + "end! " + "Three " * 9 + "end?"
+
+
+def reverse(*sentences):
+    return " ".join(" ".join(sentence.split()[::-1]) for sentence in sentences)
+
+
+def test_a_line_is_translated_sentence_by_sentence(translator, backwards):
+    first, second, third = ("One " * 12 + "end.", "Two " * 5 + "end!", "Three " * 9 + "end?")
+    assert translator.translate(LONG) == reverse(first, second, third)
+    assert sorted(len(part) for batch in backwards.batches for part in batch) == [6, 10, 13]
+
+
+def test_without_a_split_a_long_line_has_parts_of_whole_sentences(translator):
+    first, second, third = ("One " * 12 + "end.", "Two " * 5 + "end!", "Three " * 9 + "end?")
+    expected = reverse(f"{first} {second}", third)
+    assert translator.translate(LONG, split_sentences=False) == expected
+
+
+def test_the_sentences_of_a_translation_are_returned(translator):
+    [[best]] = translator.candidates(["  A man.  A small dog.  "])
+    assert best.text == "man. A dog. small A"
+    assert best.sentences == (
+        Sentence("A man.", "man. A", -1.0, 2),
+        Sentence("A small dog.", "dog. small A", -1.0, 3),
+    )
+    [[whole]] = translator.candidates(["A man. A dog."], split_sentences=False)
+    assert whole.sentences == (Sentence("A man. A dog.", "dog. A man. A", -1.0, 4),)
+    assert translator.candidates([" "])[0][0].sentences == ()
+
+
+@pytest.mark.parametrize("text", ["A man.\nA dog.", "A man.\u2028A dog.", "A man.\r\n\x85A dog."])
+def test_a_text_with_line_breaks_has_a_translation_of_one_line(translator, text):
+    assert translator.translate(text) == "man. A dog. A"
+    assert translator.translate(text, split_sentences=False) == "dog. A man. A"
+
+
+@pytest.mark.parametrize(
+    ("languages", "changes", "expected"),
+    [
+        (("en", "de"), {}, True),
+        (("eng_Latn", "deu_Latn"), {}, True),
+        (("EN", "pt-BR"), {}, True),
+        (("en", "en"), {}, False),
+        (("en_GB", "en-US"), {}, False),
+        (("eng", "en"), {}, False),
+        (("source", "target"), {}, False),
+        (("en", "target"), {}, False),
+        (("en", "de"), {"subwords": "gpt2"}, False),  # BART's
+        (("en", "de"), {"sentences_per_line": 1.0}, True),
+        (("en", "de"), {"sentences_per_line": 1.5}, False),
+        (("en", "de"), {"sentences_per_line": 4.0}, False),
+    ],
+)
+def test_two_languages_are_translated_sentence_by_sentence_by_default(
+    translator, languages, changes, expected
+):
+    translator._description = replace(translator._description, **changes)
+    assert translator.splits(*languages) == expected
+    for choice in (True, False):
+        translator.split_sentences = choice
+        assert translator.splits(*languages) == choice
+
+
+def test_the_option_of_a_call_has_priority(backwards, tmp_path):
+    translator = Translator(words_only(tmp_path), split_sentences=False)
+    assert translator.translate("A man. A dog.") == "dog. A man. A"
+    assert translator.translate("A man. A dog.", split_sentences=True) == "man. A dog. A"
+
+
+def test_the_score_of_a_line_is_the_mean_of_its_sentences(translator, monkeypatch):
+    scores = {"A man.": -1.0, "A dog.": -4.0}
+    translate = translator._engine.translate
+
+    def score(sentences, search):
+        beams = translate(sentences, search)
+        return [
+            [replace(h, score=scores[" ".join(sentence)]) for h in beam]
+            for sentence, beam in zip(sentences, beams, strict=True)
+        ]
+
+    monkeypatch.setattr(translator._engine, "translate", score)
+    [[best]] = translator.candidates(["A man. A dog."])
+    assert best.score == -2.5
+    assert [sentence.score for sentence in best.sentences] == [-1.0, -4.0]
 
 
 def test_no_word_of_a_sentence_that_is_too_long_is_lost(translator, backwards):
@@ -86,7 +167,10 @@ def test_no_word_of_a_sentence_that_is_too_long_is_lost(translator, backwards):
 def test_strict_names_the_line_and_translates_nothing(translator, backwards):
     with pytest.raises(TooLong, match=r"^line 2 has 21 subwords, but the model's limit is 20: "):
         translator.translate(["a", "b " * 21, "c"], strict=True)
+    with pytest.raises(TooLong, match=r"^sentence 2 of line 1 has 21 subwords, but the model's "):
+        translator.translate("A man. " + "Dog " * 20 + "ran. A cat.", strict=True)
     assert backwards.batches == []
+    assert translator.translate("A man. " * 30, strict=True) == " ".join(["man. A"] * 30)
 
 
 def test_the_shorter_limit_counts(backwards, tmp_path):
@@ -143,22 +227,6 @@ def test_the_search_has_the_model_s_options_unless_others_are_given(
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("One. Two! Three? Four", ["One.", "Two!", "Three?", "Four"]),
-        ('He said "no." Then (yes.) left', ['He said "no."', "Then (yes.)", "left"]),
-        ("It is 3.5 km to www.example.org.", ["It is 3.5 km to www.example.org."]),
-        ("猫です。犬です！「鳥。」魚", ["猫です。", "犬です！", "「鳥。」", "魚"]),
-        ("", []),
-    ],
-)
-def test_sentences_end_at_marks_before_a_space(line, expected):
-    sentences = list(split_sentences(line))
-    assert [sentence.strip() for sentence in sentences] == expected
-    assert "".join(sentences) == line
-
-
 @pytest.mark.slow
 def test_a_line_as_long_as_the_model_takes_is_translated_whole(tmp_path):
     limits = ("--max-source-positions=12", "--max-target-positions=12")
@@ -167,9 +235,9 @@ def test_a_line_as_long_as_the_model_takes_is_translated_whole(tmp_path):
 
 
 def test_sentences_that_fit_into_a_line_stay_in_it():
-    assert Tokenizer("none", None, "en").split("a b. c d. e f.", 4) == [
-        ["a", "b.", "c", "d."],
-        ["e", "f."],
+    assert Tokenizer("none", None, "en").split("A man. A dog. A cat.", 4) == [
+        ["A", "man.", "A", "dog."],
+        ["A", "cat."],
     ]
 
 
@@ -183,13 +251,17 @@ def test_a_translation_that_the_search_did_not_find_has_no_score_of_a_certain_on
 
 
 HAN = ["一个男人骑着马走过田野。", "狗在跑，猫在睡觉，孩子们在花园里玩。"]
+RUSSIAN = ["Мужчина скачет на лошади через поле."]
 LATIN = ["a man rides a horse across a field"]
 
 
 @pytest.mark.parametrize(
     ("source", "target", "lines", "text"),
     [
-        ("en", "zh", HAN, "100% of its letters are in the script of zh"),
+        ("en", "zh", HAN, "0% of its letters are in the script of en"),
+        ("en", "de", RUSSIAN, "0% of its letters are in the script of en"),
+        ("fi", "en", RUSSIAN, "0% of its letters are in the script of fi"),
+        ("source", "zh", HAN, "100% of its letters are in the script of zh"),
         ("eng_Latn", "deu_Latn", HAN, "0% of its letters are in the script of eng_Latn"),
         ("zh_CN", "en_XX", LATIN, "0% of its letters are in the script of zh_CN"),
         ("srp_Cyrl", "eng_Latn", LATIN, "0% of its letters are in the script of srp_Cyrl"),
@@ -212,13 +284,14 @@ def test_languages_swapped_by_mistake_are_logged_once(
     ("source", "target", "lines"),
     [
         ("en", "de", LATIN),
-        ("en", "de", HAN),  # of English's script nothing is known
+        ("source", "target", HAN),
+        ("sr", "en", LATIN),  # Serbian is also written in Latin letters
+        ("cjy", "en", HAN),
         ("en", "zh", LATIN),
         ("zh", "en", HAN),
         ("ja", "zh", HAN),  # may be kanji
         ("zh", "en", ["GPU 3000"]),
         ("zh", "en", [*HAN, "PyTorch, CTranslate2, transformers and fairseq"]),
-        ("sr", "en", LATIN),
         ("eng_Xyzq", "zh_Hant", LATIN),
     ],
 )
@@ -226,8 +299,14 @@ def test_a_text_that_may_be_in_the_source_language_is_not_logged(source, target,
     assert explain_other_script(lines, source, target) is None
 
 
-def test_scripts_of_all_languages_are_known_to_regex():
-    for names in (*SCRIPTS.values(), "eng_Latn", "zho_Hans", "jpn_Jpan", "kor_Kore"):
-        assert all(compile_letters(name) is not None for name in names.split())
+def test_the_likely_script_of_a_language_is_known():
+    for name in ("en", "de", "ru", "el", "my", "ml", "te", "am", "ka", "hy", "he", "zh", "ko"):
+        assert compile_letters(name) is not None, name
     assert compile_letters("hin_Deva").fullmatch("क")
     assert compile_letters("ja").fullmatch("の")
+    assert compile_letters("ko").fullmatch("한")
+    assert compile_letters("pes").fullmatch("ف")
+    assert compile_letters("zh_TW").fullmatch("漢")
+    assert compile_letters("te_IN").fullmatch("క")
+    for name in ("cjy", "source", "xx", "eng_Xyzq"):
+        assert compile_letters(name) is None, name

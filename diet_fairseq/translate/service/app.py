@@ -5,6 +5,7 @@ import json
 import logging
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
+from ..translator import join_translations
 from .batching import Batches
-from .requests import Limits, read_request
+from .requests import Limits, read_request, split_lines
 
 if TYPE_CHECKING:
     from ..translator import Translator
@@ -44,7 +46,10 @@ def application(
     source, target = translator.source_lang, translator.target_lang
     targets, limits = translator.targets, limits or Limits()
     batches = Batches(
-        lambda key, lines: translator.candidates(lines, **key._asdict()), limits.batch
+        lambda key, sentences: translator.candidates(
+            sentences, split_sentences=False, warn=False, **key._asdict()
+        ),
+        limits.batch,
     )
 
     @asynccontextmanager
@@ -62,10 +67,22 @@ def application(
         try:
             async with asyncio.timeout(limits.seconds):
                 key, fields = await read_request(request, translator, limits)
-                if batches.waiting_lines + len(fields.lines) > limits.waiting:
+                lines = await asyncio.to_thread(split_lines, translator, key, fields)
+                sentences = [sentence for line in lines for sentence in line]
+                if (count := len(sentences)) > limits.waiting:
+                    rule = f"{count:,} sentences, more than {limits.waiting:,}: send fewer"
+                    raise HTTPException(400, f"q has {rule}")
+                if batches.waiting_sentences + count > limits.waiting:
                     text = "the request queue is full: try again later"
                     raise HTTPException(503, text, {"Retry-After": "1"})
-                candidates = await batches.submit(key, fields.lines)
+                translations = iter(await batches.submit(key, sentences))
+                candidates = [
+                    join_translations(list(islice(translations, len(line))), key.nbest)
+                    for line in lines
+                ]
+                if omissions := translator.find_omissions(key.source_lang, key.target_lang):
+                    omissions.add(line[0] for line in candidates)
+                    omissions.log()
                 return JSONResponse(fields.answer(candidates))
         except HTTPException:
             raise
@@ -80,7 +97,7 @@ def application(
             raise HTTPException(500, text) from error
 
     async def health(_: Request) -> Response:
-        count = batches.waiting_lines
+        count = batches.waiting_sentences
         fields = {"status": "ok", "source": source, "target": target, "waiting": count}
         return JSONResponse(fields)
 
@@ -92,6 +109,7 @@ def application(
 
     page = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
     page = page.replace("{{source}}", source).replace("{{target}}", target)
+    page = page.replace("{{splits}}", json.dumps(translator.splits(source, target)))
     page = page.replace("{{targets}}", json.dumps(targets))  # codes without characters of HTML
 
     async def home(_: Request) -> Response:

@@ -1,8 +1,9 @@
-"""Dynamic batching: the lines of several requests are translated together.
+"""Dynamic batching: the sentences of several requests are translated together.
 
 While the model translates a batch, new requests wait in a queue. The next batch contains a few
-lines of each request in the queue, so that a long request does not delay short requests; long lines
-count more. All lines of a batch have the same direction and the same number of hypotheses.
+sentences of each request in the queue, so that a long request does not delay short requests; long
+sentences count more. All sentences of a batch have the same direction and the same number of
+hypotheses.
 """
 
 import asyncio
@@ -16,9 +17,9 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from ..translator import Translation
 
-#: number of characters that add 1 to the weight of a line
-LINE_CHARACTERS = 200
-#: `line_weight` of a request's lines at which its turn ends
+#: number of characters that add 1 to the weight of a sentence
+SENTENCE_CHARACTERS = 200
+#: `sentence_weight` of a request's sentences at which its turn ends
 TURN_WEIGHT = 8
 
 
@@ -30,9 +31,9 @@ class BatchKey(NamedTuple):
     nbest: int
 
 
-def line_weight(line: str) -> int:
-    """The cost of a line: 1, and 1 more for every `LINE_CHARACTERS` characters."""
-    return 1 + len(line) // LINE_CHARACTERS
+def sentence_weight(sentence: str) -> int:
+    """The cost of a sentence: 1, and 1 more for every `SENTENCE_CHARACTERS` characters."""
+    return 1 + len(sentence) // SENTENCE_CHARACTERS
 
 
 @dataclass
@@ -41,33 +42,36 @@ class Job:
 
     Attributes:
         key: the direction and the number of hypotheses
-        count: the number of lines of the request
-        lines: the lines that are not translated yet
-        answer: the future of the translations of all lines
+        count: the number of sentences of the request
+        sentences: the sentences that are not translated yet
+        answer: the future of the translations of all sentences
         translations: the translations so far
     """
 
     key: BatchKey
     count: int
-    lines: deque[str]
+    sentences: deque[str]
     answer: "asyncio.Future[list[list[Translation]]]"
     translations: "list[list[Translation]]" = field(default_factory=list)
 
     def next_turn(self, room: int) -> list[str]:
-        """Remove and return the first lines, until their total `line_weight` reaches ``room``."""
-        lines: list[str] = []
-        while self.lines and room > 0:
-            lines.append(self.lines.popleft())
-            room -= line_weight(lines[-1])
-        return lines
+        """Remove and return the first sentences, until their weights add up to ``room``.
+
+        The weights are `sentence_weight`.
+        """
+        sentences: list[str] = []
+        while self.sentences and room > 0:
+            sentences.append(self.sentences.popleft())
+            room -= sentence_weight(sentences[-1])
+        return sentences
 
 
 class Batches:
-    """The queue of requests, whose lines are translated in batches while `run` is running.
+    """The queue of requests, whose sentences are translated in batches while `run` is running.
 
     Args:
-        translate: translates lines; it is called in a separate thread, one call at a time
-        max_weight: the total `line_weight` at which a batch is full
+        translate: translates sentences; it is called in a separate thread, one call at a time
+        max_weight: the total `sentence_weight` at which a batch is full
     """
 
     def __init__(
@@ -80,20 +84,21 @@ class Batches:
         self._arrival = asyncio.Event()
 
     @property
-    def waiting_lines(self) -> int:
-        """The number of lines in the queue, without the lines of cancelled requests."""
-        return sum(len(job.lines) for job in self._queue if not job.answer.done())
+    def waiting_sentences(self) -> int:
+        """The number of sentences in the queue, without the sentences of cancelled requests."""
+        return sum(len(job.sentences) for job in self._queue if not job.answer.done())
 
     def submit(
-        self, key: BatchKey, lines: Sequence[str]
+        self, key: BatchKey, sentences: Sequence[str]
     ) -> "asyncio.Future[list[list[Translation]]]":
         """Add a request to the queue.
 
         Returns:
-            a future of the translations, in the order of the lines; cancelling it removes the lines
+            a future of the translations, in the order of the sentences; cancelling it removes the
+            sentences
         """
         answer = asyncio.get_running_loop().create_future()
-        self._queue.append(Job(key, len(lines), deque(lines), answer))
+        self._queue.append(Job(key, len(sentences), deque(sentences), answer))
         self._arrival.set()
         return answer
 
@@ -108,7 +113,7 @@ class Batches:
                     self._arrival.clear()
 
     def _next_batch(self) -> list[tuple[Job, list[str]]]:
-        """The next batch: requests with the same key, and some lines of each."""
+        """The next batch: requests with the same key, and some sentences of each."""
         batch: list[tuple[Job, list[str]]] = []
         others: list[Job] = []
         room = self.max_weight
@@ -117,20 +122,20 @@ class Batches:
             if batch and job.key != batch[0][0].key:
                 others.append(job)
             elif not job.answer.done():
-                lines = job.next_turn(min(TURN_WEIGHT, self.max_weight))
-                room -= sum(map(line_weight, lines))
-                batch.append((job, lines))
-                if job.lines:
+                sentences = job.next_turn(min(TURN_WEIGHT, self.max_weight))
+                room -= sum(map(sentence_weight, sentences))
+                batch.append((job, sentences))
+                if job.sentences:
                     self._queue.append(job)
         self._queue.extendleft(reversed(others))  # the next batch begins with these requests
         return batch
 
     async def _answer(self, batch: list[tuple[Job, list[str]]], thread: ThreadPoolExecutor) -> None:
         key = batch[0][0].key
-        lines = [line for _, turn in batch for line in turn]
+        sentences = [sentence for _, turn in batch for sentence in turn]
         loop = asyncio.get_running_loop()
         try:
-            results = await loop.run_in_executor(thread, self._translate, key, lines)
+            results = await loop.run_in_executor(thread, self._translate, key, sentences)
             translations = iter(results)
         except Exception as error:
             for job, turn in batch:
@@ -138,7 +143,7 @@ class Batches:
                     continue
                 if len(batch) == 1:
                     job.answer.set_exception(error)
-                else:  # the lines of one request may be the cause: translate each request alone
+                else:  # one request may be the cause: translate each request alone
                     await self._answer([(job, turn)], thread)
             return
         for job, turn in batch:

@@ -30,9 +30,9 @@ class Limits:
     Attributes:
         body: bytes of a request's body (413)
         characters: characters in a line (400)
-        waiting: lines of all requests in the queue (503)
+        waiting: sentences of all requests in the queue (503), and of a request (400)
         seconds: time from the headers of a request to its answer (504)
-        batch: lines in a batch, or fewer long lines (`batching.line_weight`)
+        batch: sentences in a batch, or fewer long sentences (`batching.sentence_weight`)
     """
 
     body: int = 10 * 1000 * 1000
@@ -51,6 +51,8 @@ class TranslationRequest(BaseModel, strict=True):
     format: Literal["text"] = "text"
     alternatives: Annotated[int, Field(ge=0)] = 0
     scores: bool = False
+    sentences: bool = False
+    split_sentences: bool | None = None  # None: the model's default
 
     @field_validator("q", mode="plain")
     @classmethod
@@ -91,6 +93,14 @@ class TranslationRequest(BaseModel, strict=True):
             fields["alternatives"] = others
         if self.scores:
             fields["scores"] = [round(line[0].score, 6) for line in candidates]
+        if self.sentences:
+            fields["sentences"] = [
+                [
+                    {"source": part.source, "translation": part.text, "score": round(part.score, 6)}
+                    for part in line[0].sentences
+                ]
+                for line in candidates
+            ]
         return fields
 
 
@@ -122,7 +132,7 @@ async def read_request(
     if target not in targets[source]:
         rule = f"this model translates {source} to {name_some(targets[source])}"
         raise HTTPException(400, f"target {target[:40]!r} is not supported: {rule}")
-    if (count := len(fields.lines)) > limits.waiting:
+    if (count := len(fields.lines)) > limits.waiting:  # before the lines are split
         raise HTTPException(400, f"q has {count:,} lines, more than {limits.waiting:,}: send fewer")
     for number, length in enumerate(map(len, fields.lines), 1):
         if length > limits.characters:
@@ -132,6 +142,18 @@ async def read_request(
         rule = f"alternatives must be at most {beam - 1}, because the beam is {beam}"
         raise HTTPException(400, f"{rule}, but is {fields.alternatives}")
     return BatchKey(source, target, 1 + fields.alternatives), fields
+
+
+def split_lines(
+    translator: "Translator", key: BatchKey, fields: TranslationRequest
+) -> list[list[str]]:
+    """The sentences of each line of a request; a line that is not split is one sentence."""
+    is_split = fields.split_sentences
+    if is_split is None:
+        is_split = translator.splits(key.source_lang, key.target_lang)
+    if not is_split:
+        return [[line] for line in fields.lines]
+    return [translator.split(line, key.source_lang) or [line] for line in fields.lines]
 
 
 async def _read_form(request: Request, limits: Limits) -> dict[str, str]:
