@@ -28,7 +28,8 @@ from .harness import machine
 @contextmanager
 def service(model: str, *options: str) -> Iterator[int]:
     """The port of a service that runs within this context."""
-    command = [sys.executable, "-m", "diet_fairseq", "serve", model, "--port", "0", *options]
+    command = [sys.executable, "-m", "diet_fairseq", "serve", model, "--port", "0",
+               "--split-sentences", "no", *options]  # fmt: skip
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         port = re.search(r":(\d+) ", process.stdout.readline())

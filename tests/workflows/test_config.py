@@ -164,6 +164,17 @@ def test_a_scheme_of_one_s_own_is_planned_in_all_steps(experiment):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("choice", "option"),
+    [({}, ""), ({"split_sentences": True}, "yes"), ({"split_sentences": False}, "no")],
+)
+def test_inputs_are_split_into_sentences_as_the_config_says(experiment, choice, option):
+    experiment.configure(inputs={"mine": "text/test.en"}, **choice)
+    [command] = re.findall(r"diet-fairseq translate .*", experiment.planned("-p"))
+    assert re.findall(r"--split-sentences (\w+)", command) == [option] * bool(option)
+
+
+@pytest.mark.slow
 def test_an_encoder_s_scheme_of_one_s_own_is_planned_in_all_steps(tmp_path):
     write_own_scheme(tmp_path)
     experiment = EncoderExperiment(tmp_path, user_dir="turns", models={"mine": "bert_turn --lr 1"})

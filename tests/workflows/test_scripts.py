@@ -15,7 +15,7 @@ from diet_fairseq.text.lines import read_lines
 from tests.support.texts import write
 from tests.workflows.conftest import EXAMPLES, script
 
-table = script("scripts/table")
+describe, table = script("scripts/describe"), script("scripts/table")
 
 
 def test_spreads_and_differences_are_those_of_the_seeds():
@@ -169,6 +169,25 @@ def test_no_test_sentence_of_the_demo_is_in_its_training_text():
         assert len(train) > 30_000
         assert train.isdisjoint(test)
     assert sum(path.stat().st_size for path in data.glob("*.gz")) < 1_500_000
+
+
+@pytest.mark.parametrize(("paragraphs", "median"), [(0, 1.0), (4, 1.0), (5, 2.5), (6, 4.0)])
+def test_model_json_tells_the_sentences_and_lengths_of_the_training_text(
+    paragraphs, median, tmp_path
+):
+    lines = ["Tom ran. Mary sat. It is so. We go."] * paragraphs + ["A dog ran."] * (
+        10 - paragraphs
+    )
+    text = write(tmp_path / "train.en", lines)
+    encoded = write(tmp_path / "encoded.en", ["a b c"] * 1998 + ["a " * 50, "a " * 60])
+    fields = describe.measure_sources(text, encoded, "en")
+    assert fields == {"sentences_per_line": median, "training_source_length": 3}
+    write(encoded, ["a b c"] * 997 + ["a " * 50] * 2 + ["a " * 60])
+    assert describe.measure_sources(text, encoded, "en")["training_source_length"] == 50
+
+
+def test_a_run_whose_training_text_was_removed_is_described_without_it(tmp_path):
+    assert describe.measure_sources(tmp_path / "train.en", tmp_path / "encoded.en", "en") == {}
 
 
 def imports(path):
