@@ -13,6 +13,7 @@ EXTRAS = {
     ],
     "ctranslate2": ["ctranslate2>=4.8.3"],  # `export ctranslate2`, which says why
     "data": ["sacremoses", "tqdm"],  # words split by Moses; progress bars
+    "detect": ["py3langid>=0.4"],  # `serve`: the language of a text
     "docs": ["mkdocs-material>=9.8,<10", "mkdocstrings[python]>=1,<2"],  # `make docs`
     # BLEU of Japanese and Korean
     "ja": ["sacrebleu[ja]"],
@@ -20,7 +21,8 @@ EXTRAS = {
     "plots": ["jinja2", "matplotlib"],  # `look`, `extrapolate`, the workflows' curves
     "pretraining": ["pytorch-optimizer>=4.1,<5"],  # --optimizer lamb_torch
     # older versions of Starlette refuse the host [::1]; Uvicorn 0.40 ignores a signal in the start
-    "serve": ["starlette>=1.10", "uvicorn>=0.46"],
+    # older versions of python-multipart are slow with many line breaks
+    "serve": ["python-multipart>=0.0.32", "starlette>=1.10", "uvicorn>=0.46"],
     # `export hf`, `import hf`, diet_fairseq.hf
     "transformers": ["safetensors", "transformers>=5.4,<6"],
 }

@@ -1,8 +1,8 @@
-"""Properties of languages and scripts: letters, words without spaces, BLEU's tokenizer."""
+"""Properties of languages and scripts: codes, letters, words without spaces, BLEU's tokenizer."""
 
 import re
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
 from itertools import islice
 from typing import Any
 
@@ -28,6 +28,8 @@ SEVERAL_SCRIPTS = {"az", "bs", "crh", "kk", "ks", "ku", "mn", "ms", "pa", "sd", 
 #: ISO 15924 subtag for several scripts, or for a variant of a script -> scripts
 SCRIPT_SUBTAGS = {"Hans": "Han", "Hant": "Han", "Jpan": "Han Hiragana Katakana",
                   "Kore": "Hangul Han"}  # fmt: skip
+#: a language's code: a tag such as en-US or zho_Hans, with at most 5 subtags
+CODE = re.compile("[A-Za-z0-9]{1,8}([-_][A-Za-z0-9]{1,8}){0,4}")
 LETTER = compile_script(r"\p{L}")
 #: number of letters below which a text's script is not checked; number of letters to check
 MIN_LETTERS, MAX_LETTERS = 20, 5000
@@ -58,29 +60,93 @@ def bleu_tokenizer(language: str) -> str:
     return "13a" if "latn" in subtags else BLEU_TOKENIZERS.get(code, "13a")
 
 
-def parse_language(language: str) -> Any:
-    """The `langcodes.Language` of a code such as ``de``, ``deu_Latn`` or ``de-AT``, or None.
+@lru_cache(maxsize=1000)
+def parse_language(code: str) -> Any:
+    """The `langcodes.Language` of a code, whatever standard and region the code has, or None.
 
-    A member of a macrolanguage becomes the macrolanguage: ``cmn`` is ``zh``.
+    Its language is an ISO 639-1 code, or an ISO 639-3 code if there is no ISO 639-1 code; it is the
+    macrolanguage if there is one (``zh`` for ``cmn``).
+
+    Args:
+        code: a code such as ``de``, ``DE``, ``de_AT``, ``deu_Latn`` or ``zh-Hant-TW``
     """
-    from langcodes import Language, LanguageTagError
+    from langcodes import Language, LanguageTagError  # imported when a code is read
 
+    if not CODE.fullmatch(code):
+        return None
     try:
-        tag = Language.get(language)
+        tag = Language.get(code)
     except LanguageTagError:
         return None
     return tag.prefer_macrolanguage() if tag.is_valid() else None
 
 
-@cache
-def find_base_language(language: str) -> str | None:
-    """The ISO 639 code of a language, the shortest that there is; None for other names.
+def find_base_language(code: str) -> str | None:
+    """The language of a code, without script and region; None if it is not a language's code."""
+    tag = parse_language(code)
+    return tag.language if tag else None
+
+
+def find_language_and_script(code: str) -> tuple[str, str] | None:
+    """The language and the script of a code, such as ``("de", "Latn")``, or None.
+
+    The script is in the code, or is CLDR's most likely script of the language and the region.
+    """
+    tag = parse_language(code)
+    if tag is None:
+        return None
+    # CLDR's ko is in Hangul with ideographs (Kore), and its no is nb
+    script = str(tag.maximize().script).replace("Kore", "Hang")
+    return {"nb": "no"}.get(tag.language, tag.language), script
+
+
+def match_language(code: str, languages: Iterable[str]) -> list[str]:
+    """The languages of a model that a user's code stands for.
+
+    An equal code has priority, then a code that differs only in its case and its separators, then
+    the codes with the same language and script: ``de`` and ``de-AT`` match ``deu_Latn``. If the
+    regions of several codes match, the nearest region by CLDR is selected: ``pt`` matches ``pt_BR``
+    and not ``pt_PT``.
 
     Args:
-        language: a code as for `bleu_tokenizer`; ``source`` is not a language
+        code: any text
+        languages: the languages' codes as the model has them
+
+    Returns:
+        one code of ``languages``, several if ``code`` is ambiguous, or none
     """
-    tag = parse_language(language)
-    return tag.language if tag else None
+    names = list(languages)
+    if code in names:
+        return [code]
+    if not CODE.fullmatch(code):
+        return []
+    return list(_match_other_spelling(code, tuple(names)))
+
+
+@lru_cache(maxsize=1000)
+def _match_other_spelling(code: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    def unify(code: str) -> str:
+        return code.replace("_", "-").lower()
+
+    if matches := tuple(name for name in names if unify(name) == unify(code)):
+        return matches
+    wanted = find_language_and_script(code)
+    if wanted is None:
+        return ()
+    distances = {
+        name: measure_distance(code, name)
+        for name in names
+        if find_language_and_script(name) == wanted
+    }
+    nearest = min(distances.values(), default=0)
+    return tuple(name for name, distance in distances.items() if distance == nearest)
+
+
+def measure_distance(first: str, second: str) -> int:
+    """CLDR's distance of two languages' codes: 0 for the same language, script and region."""
+    import langcodes
+
+    return langcodes.tag_distance(first, second)
 
 
 @cache

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -19,7 +19,8 @@ from starlette.routing import Route
 
 from ..translator import join_translations
 from .batching import Batches
-from .requests import Limits, read_request, split_lines
+from .detection import LanguageDetector, has_detection_library
+from .requests import Limits, TextRequest, read_fields, read_request, split_lines
 
 if TYPE_CHECKING:
     from ..translator import Translator
@@ -32,6 +33,8 @@ CONTENT_SECURITY_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+#: LibreTranslate's default: milliseconds from the last key to the translation in a web page
+FRONTEND_TIMEOUT = 500
 
 
 def application(
@@ -45,6 +48,7 @@ def application(
     """
     source, target = translator.source_lang, translator.target_lang
     targets, limits = translator.targets, limits or Limits()
+    detector = LanguageDetector(targets, source) if has_detection_library() else None
     batches = Batches(
         lambda key, sentences: translator.candidates(
             sentences, split_sentences=False, warn=False, **key._asdict()
@@ -63,38 +67,76 @@ def application(
             with suppress(asyncio.CancelledError):
                 await task
 
-    async def translate(request: Request) -> Response:
-        try:
-            async with asyncio.timeout(limits.seconds):
-                key, fields = await read_request(request, translator, limits)
-                lines = await asyncio.to_thread(split_lines, translator, key, fields)
-                sentences = [sentence for line in lines for sentence in line]
-                if (count := len(sentences)) > limits.waiting:
-                    rule = f"{count:,} sentences, more than {limits.waiting:,}: send fewer"
-                    raise HTTPException(400, f"q has {rule}")
-                if batches.waiting_sentences + count > limits.waiting:
-                    text = "the request queue is full: try again later"
-                    raise HTTPException(503, text, {"Retry-After": "1"})
-                translations = iter(await batches.submit(key, sentences))
-                candidates = [
-                    join_translations(list(islice(translations, len(line))), key.nbest)
-                    for line in lines
-                ]
-                if omissions := translator.find_omissions(key.source_lang, key.target_lang):
-                    omissions.add(line[0] for line in candidates)
-                    omissions.log()
-                return JSONResponse(fields.answer(candidates))
-        except HTTPException:
-            raise
-        except TimeoutError as error:
-            text = f"the translation took more than {limits.seconds:g} seconds: send less text"
-            raise HTTPException(504, text) from error
-        except ClientDisconnect:
-            return Response()  # the client has disconnected
-        except Exception as error:
-            logger.exception("a request failed")
-            text = "the translation failed: see the service's log"
-            raise HTTPException(500, text) from error
+    def answer_in_time(
+        answer: Callable[[Request], Awaitable[Any]],
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def respond(request: Request) -> Response:
+            try:
+                async with asyncio.timeout(limits.seconds):
+                    return JSONResponse(await answer(request))
+            except HTTPException:
+                raise
+            except TimeoutError as error:
+                text = f"the translation took more than {limits.seconds:g} seconds: send less text"
+                raise HTTPException(504, text) from error
+            except ClientDisconnect:
+                return Response()  # the client has disconnected
+            except Exception as error:
+                logger.exception("a request failed")
+                text = "the translation failed: see the service's log"
+                raise HTTPException(500, text) from error
+
+        return respond
+
+    @answer_in_time
+    async def translate(request: Request) -> dict[str, Any]:
+        key, fields, detected = await read_request(request, translator, limits, detector)
+        lines = await asyncio.to_thread(split_lines, translator, key, fields)
+        sentences = [sentence for line in lines for sentence in line]
+        if (count := len(sentences)) > limits.waiting:
+            rule = f"{count:,} sentences, more than {limits.waiting:,}: send fewer"
+            raise HTTPException(400, f"q has {rule}")
+        if batches.waiting_sentences + count > limits.waiting:
+            text = "the request queue is full: try again later"
+            raise HTTPException(503, text, {"Retry-After": "1"})
+        translations = iter(await batches.submit(key, sentences))
+        candidates = [
+            join_translations(list(islice(translations, len(line))), key.nbest) for line in lines
+        ]
+        if omissions := translator.find_omissions(key.source_lang, key.target_lang):
+            omissions.add(line[0] for line in candidates)
+            omissions.log()
+        answer = fields.answer(candidates)
+        if detected:
+            is_list = isinstance(fields.q, list)
+            answer["detectedLanguage"] = [detected] * len(fields.q) if is_list else detected
+        return answer
+
+    @answer_in_time
+    async def detect(request: Request) -> list[dict[str, Any]]:
+        if detector is None:
+            rule = "install diet_fairseq[detect]"
+            raise HTTPException(404, f"detection needs the library py3langid: {rule}")
+        fields = await read_fields(request, TextRequest, limits)
+        fields.check(limits)
+        return await asyncio.to_thread(detector.detect, "\n".join(fields.lines))
+
+    async def settings(_: Request) -> Response:
+        return JSONResponse(
+            {
+                "apiKeys": False,
+                "charLimit": limits.characters,
+                "filesTranslation": False,
+                "frontendTimeout": FRONTEND_TIMEOUT,
+                "keyRequired": False,
+                "language": {
+                    "source": {"code": source, "name": source},
+                    "target": {"code": target, "name": target},
+                },
+                "suggestions": False,
+                "supportedFilesFormat": [],
+            }
+        )
 
     async def health(_: Request) -> Response:
         count = batches.waiting_sentences
@@ -122,6 +164,8 @@ def application(
         routes=[
             Route("/", home),
             Route("/translate", translate, methods=["POST"]),
+            Route("/detect", detect, methods=["POST"]),
+            Route("/frontend/settings", settings),
             Route("/health", health),
             Route("/languages", languages),
         ],
