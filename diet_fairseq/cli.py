@@ -114,6 +114,7 @@ EXTRAS = {
     "jinja2": "plots",
     "matplotlib": "plots",
     "sacremoses": "data",
+    "python_multipart": "serve",
     "safetensors": "transformers",
     "starlette": "serve",
     "tqdm": "data",

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import UserError, one_line
+from ..text.languages import match_language
 
 #: pattern of a language's code, which is part of the file names of dictionaries
 LANGUAGE = re.compile(r"[A-Za-z0-9][\w-]{0,31}", re.ASCII)
@@ -116,6 +117,17 @@ class Directions:
     def all_tags(self) -> set[str]:
         """The tags of all languages, which a text must not contain."""
         return set(self.tags.values())
+
+    def match(self, source: str, target: str) -> tuple[str, str]:
+        """The languages that two codes stand for, in the model's spelling (`match_language`).
+
+        A code that stands for no language or for several languages is unchanged.
+        """
+        targets = self.targets
+        matches = match_language(source, targets)
+        source = matches[0] if len(matches) == 1 else source
+        matches = match_language(target, targets.get(source, []))
+        return source, matches[0] if len(matches) == 1 else target
 
     def check(
         self, source: str, target: str, names: tuple[str, str] = ("source_lang", "target_lang")

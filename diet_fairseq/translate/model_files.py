@@ -238,6 +238,8 @@ def _apply_options(description: ModelDescription, options: ModelOptions) -> Mode
     description = replace(description, **changes)
     if description.engine != "fairseq" or description.directions:
         names = f"{description.folder}: --source-lang", f"{description.folder}: --target-lang"
+        source, target = directions.match(description.source_lang, description.target_lang)
+        description = replace(description, source_lang=source, target_lang=target)
         directions.check(description.source_lang, description.target_lang, names)
     if description.engine == "fairseq":
         dictionary_paths(description)

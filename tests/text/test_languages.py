@@ -2,7 +2,12 @@
 
 import pytest
 
-from diet_fairseq.text.languages import bleu_tokenizer, count_words, join_sentences
+from diet_fairseq.text.languages import (
+    bleu_tokenizer,
+    count_words,
+    join_sentences,
+    match_language,
+)
 from diet_fairseq.text.lines import read_lines
 
 
@@ -55,3 +60,45 @@ def test_a_text_without_spaces_has_as_many_words_as_its_source(language, shared_
 )
 def test_parts_are_joined_as_the_language_writes(parts, line):
     assert join_sentences(parts) == line
+
+
+#: languages as NLLB names them
+NLLB = (
+    "eng_Latn deu_Latn zho_Hans zho_Hant yue_Hant kor_Hang jpn_Jpan nob_Latn nno_Latn srp_Cyrl "
+    "arb_Arab ary_Arab pes_Arab prs_Arab heb_Hebr tgl_Latn khk_Cyrl swh_Latn hrv_Latn bos_Latn"
+)
+
+
+@pytest.mark.parametrize(
+    ("codes", "languages", "matches"),
+    [
+        ("de DE de-AT de_DE deu DEU_latn deu_Latn", NLLB, "deu_Latn"),
+        ("zh zh-CN zh_SG zh-Hans zho", NLLB, "zho_Hans"),
+        ("zh-TW zh_HK zh-Hant", NLLB, "zho_Hant"),
+        ("ko ko-KR", NLLB, "kor_Hang"),
+        ("ja ja_JP", NLLB, "jpn_Jpan"),
+        ("no nb nb-NO", NLLB, "nob_Latn"),
+        ("nn", NLLB, "nno_Latn"),
+        ("ar ar-EG", NLLB, "arb_Arab"),
+        ("fa", NLLB, "pes_Arab"),
+        ("he iw", NLLB, "heb_Hebr"),
+        ("tl fil", NLLB, "tgl_Latn"),
+        ("mn", NLLB, "khk_Cyrl"),
+        ("hr", NLLB, "hrv_Latn"),
+        ("pt PT-br pt_BR pt-Latn", "pt_BR pt_PT", "pt_BR"),
+        ("pt-PT pt-AO", "pt_BR pt_PT", "pt_PT"),
+        ("de", "de_DE de deu_Latn", "de"),  # an equal code has priority
+        ("de-de", "de_DE de", "de_DE"),
+        ("de", "de_DE deu_Latn", "de_DE deu_Latn"),  # ambiguous
+        ("source", "source target", "source"),
+        ("Source", "source target", "source"),
+        ("af gsw sr-Latn sh", NLLB, ""),  # other languages, and another script
+        ("zh-TW", "zh", ""),
+        ("auto en_US.UTF-8 e x-y 12 -", NLLB, ""),
+    ],
+)
+def test_a_code_matches_the_languages_that_it_stands_for(codes, languages, matches):
+    for code in codes.split():
+        assert match_language(code, languages.split()) == matches.split(), code
+    assert match_language("", languages.split()) == []
+    assert match_language("de" * 100_000, languages.split()) == []

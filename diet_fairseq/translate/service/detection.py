@@ -1,7 +1,7 @@
 """Detection of the language of a text, with the library py3langid (the extra ``detect``)."""
 
 from collections.abc import Iterable
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.util import find_spec
 from threading import Lock
 from typing import Any
@@ -18,6 +18,14 @@ MIN_CONFIDENCE = 1.5
 def has_detection_library() -> bool:
     """Whether py3langid is installed; it is not imported."""
     return find_spec("py3langid") is not None
+
+
+@cache
+def load_identifier() -> Any:
+    """The library's model, whose methods any thread can call."""
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
 
 
 class LanguageDetector:
@@ -44,22 +52,19 @@ class LanguageDetector:
             whose language can't be detected has the language ``default`` and the confidence 0
         """
         with self._loading:
-            identifier, names = self._identifier_and_names
+            names = self._names
         confidences = [
             {"confidence": round(100 * probability, 1), "language": names[label]}
-            for label, probability in identifier.rank(text[:MAX_CHARACTERS])
+            for label, probability in load_identifier().rank(text[:MAX_CHARACTERS])
             if label in names and 100 * probability >= MIN_CONFIDENCE
         ]
         return confidences or [{"confidence": 0.0, "language": self.default}]
 
     @cached_property
-    def _identifier_and_names(self) -> tuple[Any, dict[str, str]]:
-        """The library's model, and its labels with the languages that they stand for."""
-        from py3langid.langid import MODEL_FILE, LanguageIdentifier
-
-        identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    def _names(self) -> dict[str, str]:
+        """The library's code of a language -> the code in `languages`."""
         names = {}
-        for label in identifier.labels:
+        for label in load_identifier().labels:
             tag = find_language_and_script(label)
             matches = [
                 name
@@ -69,4 +74,4 @@ class LanguageDetector:
             if matches:
                 # the library does not tell scripts and regions apart
                 names[label] = min(matches, key=lambda name: measure_distance(label, name))
-        return identifier, names
+        return names

@@ -190,7 +190,7 @@ async def read_fields(request: Request, model: type[Fields], limits: Limits) -> 
         HTTPException: a field is not valid, or the body is too large
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    is_query = not media_type and bool(request.url.query)
+    is_query = not media_type and bool(request.scope["query_string"])
     try:
         if is_query or media_type in (FORM, MULTIPART_FORM):
             if "origin" in request.headers:
