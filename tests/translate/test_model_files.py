@@ -186,6 +186,8 @@ def test_a_model_of_wmt19_is_translated_with_its_fastbpe_codes(tmp_path):
 def test_an_exported_model_has_its_own_languages_alone(tmp_path):
     ModelDescription("ctranslate2", "en", "de", tmp_path).write()
     assert resolve_model(tmp_path, ModelOptions(source_lang="en")).languages == ("en", "de")
+    options = ModelOptions(source_lang="EN", target_lang="deu_Latn")
+    assert resolve_model(tmp_path, options).languages == ("en", "de")
     assert refusal(tmp_path, ModelOptions(source_lang="fr")) == (
         f"{tmp_path}: --source-lang must be one of the model's languages, en, but is fr"
     )

@@ -1,5 +1,6 @@
 """The service answers LibreTranslate's clients: detection, settings, spellings of codes, forms."""
 
+import asyncio
 import json
 import shutil
 import socket
@@ -14,6 +15,8 @@ from urllib.parse import urlencode
 import pytest
 
 pytest.importorskip("starlette", reason="needs diet_fairseq[serve]")
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.testclient import TestClient
 
 from diet_fairseq.translate.service.app import Limits, application
@@ -23,6 +26,7 @@ from diet_fairseq.translate.service.detection import (
     has_detection_library,
     load_identifier,
 )
+from diet_fairseq.translate.service.requests import TextRequest, read_fields
 from diet_fairseq.translate.service.server import Server
 from tests.translate.test_service import FORM, Mirror, post, until
 
@@ -369,21 +373,20 @@ def test_a_wrong_multipart_form_is_refused_in_one_line(serve, content, headers, 
     assert mirror.batches == []
 
 
-def test_a_multipart_form_that_is_too_large_is_refused_before_its_end(serve):
-    client, mirror = serve(PAIR, body=1000)
-    sent = []
+def test_a_multipart_form_that_is_too_large_is_refused_before_its_end():
+    received = []
 
-    def send():
-        yield part("q", b"a" * 900)[:-2]
-        for number in range(100):
-            sent.append(number)
-            yield b"a" * 900
+    async def receive():
+        received.append(b"a" * 900 if received else part("q", b"a" * 900)[:-2])
+        return {"type": "http.request", "body": received[-1], "more_body": len(received) < 100}
 
-    answer = client.post("/translate", content=send(), headers=MULTIPART)
-    text = "the body has more than 1,000 bytes: send less text"
-    assert (answer.status_code, answer.json()) == (413, {"error": text})
-    assert len(sent) < 5
-    assert mirror.batches == []
+    headers = [(b"content-type", MULTIPART["Content-Type"].encode())]
+    request = Request({"type": "http", "headers": headers, "query_string": b""}, receive)
+    with pytest.raises(HTTPException) as error:
+        asyncio.run(read_fields(request, TextRequest, Limits(body=2000)))
+    text = "the body has more than 2,000 bytes: send less text"
+    assert (error.value.status_code, error.value.detail) == (413, text)
+    assert len(received) == 3
 
 
 # --- clients
