@@ -72,8 +72,6 @@ def parse_language(code: str) -> Any:
     """
     from langcodes import Language, LanguageTagError  # imported when a code is read
 
-    if not CODE.fullmatch(code):
-        return None
     try:
         tag = Language.get(code)
     except LanguageTagError:
@@ -118,7 +116,7 @@ def match_language(code: str, languages: Iterable[str]) -> list[str]:
     names = list(languages)
     if code in names:
         return [code]
-    if not CODE.fullmatch(code):
+    if not CODE.fullmatch(code):  # long texts would fill the cache
         return []
     return list(_match_other_spelling(code, tuple(names)))
 

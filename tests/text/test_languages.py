@@ -3,6 +3,7 @@
 import pytest
 
 from diet_fairseq.text.languages import (
+    _match_other_spelling,
     bleu_tokenizer,
     count_words,
     join_sentences,
@@ -88,6 +89,7 @@ NLLB = (
         ("pt PT-br pt_BR pt-Latn", "pt_BR pt_PT", "pt_BR"),
         ("pt-PT pt-AO", "pt_BR pt_PT", "pt_PT"),
         ("de", "de_DE de deu_Latn", "de"),  # an equal code has priority
+        ("de-DE", "de_DE de-DE", "de-DE"),
         ("de-de", "de_DE de", "de_DE"),
         ("de", "de_DE deu_Latn", "de_DE deu_Latn"),  # ambiguous
         ("source", "source target", "source"),
@@ -101,4 +103,9 @@ def test_a_code_matches_the_languages_that_it_stands_for(codes, languages, match
     for code in codes.split():
         assert match_language(code, languages.split()) == matches.split(), code
     assert match_language("", languages.split()) == []
-    assert match_language("de" * 100_000, languages.split()) == []
+
+
+def test_a_long_text_is_no_code_and_is_not_kept():
+    size = _match_other_spelling.cache_info().currsize
+    assert match_language("de" * 100_000, ["de"]) == []
+    assert _match_other_spelling.cache_info().currsize == size

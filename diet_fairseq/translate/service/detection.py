@@ -51,7 +51,7 @@ class LanguageDetector:
             sum to less than 100 if the text may be in a language that is not in `languages`. A text
             whose language can't be detected has the language ``default`` and the confidence 0
         """
-        with self._loading:
+        with self._loading:  # since Python 3.12 cached_property has no lock
             names = self._names
         confidences = [
             {"confidence": round(100 * probability, 1), "language": names[label]}

@@ -259,7 +259,6 @@ async def _check_utf8(stream: AsyncGenerator[bytes, None]) -> AsyncGenerator[byt
     async for part in stream:
         decoder.decode(part)
         yield part
-    decoder.decode(b"", final=True)
 
 
 async def _read_json(request: Request, media_type: str, limits: Limits) -> dict[str, Any]:
