@@ -38,7 +38,8 @@ def run(args: Namespace) -> None:
     listening = _listen(args.host, args.port)
     translator = load_translator(args)
     limits = Limits(characters=args.max_characters, seconds=args.max_seconds)
-    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # no warnings of clients' errors
+    for name in ("uvicorn.error", "python_multipart"):
+        logging.getLogger(name).setLevel(logging.ERROR)  # no warnings of clients' errors
     host, port = listening.getsockname()[:2]
     address = f"[{host}]" if ":" in host else host
     app = application(translator, limits, [args.host, address, *args.host_names])

@@ -77,6 +77,17 @@ def test_forms_as_libretranslate_s_client_sends_them_are_answered(service):
         assert [language["code"] for language in json.loads(answer.read())] == ["en", "de"]
 
 
+def test_a_wrong_multipart_form_is_answered_and_not_logged(service):
+    process, port = service
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    headers = {"Content-Type": "multipart/form-data; boundary=B"}
+    connection.request("POST", "/translate", b"--B\r\nq", headers)
+    assert connection.getresponse().status == 400
+    connection.close()
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=20) == ("stopped\n", "")
+
+
 @pytest.fixture
 def few_connections(monkeypatch):
     """Services that are started have a limit of 20 connections, and a second for each transfer."""
