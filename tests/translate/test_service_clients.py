@@ -399,7 +399,7 @@ def address(serve):
     mirror.targets = SEVERAL
     server = Server(application(mirror, Limits()), 10)
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()
         until(lambda: server.started)
         yield f"http://127.0.0.1:{listening.getsockname()[1]}/"
@@ -462,12 +462,15 @@ def test_mastodon_and_akkoma_are_told_to_send_text(serve):
 
 
 @needs_detection
-def test_discourse_translates_from_the_language_that_it_was_told(serve):
-    """Discourse sends forms, first to ``/detect``."""
+def test_discourse_detects_before_it_translates(serve):
+    """Discourse sends forms, and HTML for translation; a client of it has to send text."""
     client, mirror = serve(SEVERAL)
     form = urlencode({"q": GERMAN, "api_key": ""}).encode()
     [first, *_] = client.post("/detect", content=form, headers=FORM).json()
     form = {"q": GERMAN, "source": first["language"], "target": "en", "api_key": ""}
-    answer = client.post("/translate", content=urlencode(form).encode(), headers=FORM)
+    for name, status in (("html", 400), ("text", 200)):
+        content = urlencode(form | {"format": name}).encode()
+        answer = client.post("/translate", content=content, headers=FORM)
+        assert answer.status_code == status
     assert answer.json() == {"translatedText": GERMAN[::-1]}
     assert mirror.directions == ["de-en"]

@@ -54,7 +54,7 @@ class Limits:
 
 
 class TextRequest(BaseModel, strict=True):
-    """The field of a request for detection; unknown fields are ignored."""
+    """The text of a request; unknown fields are ignored."""
 
     q: str | list[str]  # a text of one or several lines, or a list of texts
 
