@@ -200,7 +200,8 @@ class Translator:
         ``strict`` it raises `TooLong`.
 
         Args:
-            source_lang: source language (default: the attribute `source_lang`)
+            source_lang: source language in any spelling, such as ``DE`` or ``de-AT`` for ``de``
+                (default: the attribute `source_lang`)
             target_lang: target language (default: the attribute `target_lang`)
             beam: beam size
             lenpen: exponent of the length penalty
@@ -249,7 +250,9 @@ class Translator:
             UserError: ``nbest`` exceeds ``beam``, or one of them is less than 1; or the model does
                 not translate between these languages
         """
-        source, target = source_lang or self.source_lang, target_lang or self.target_lang
+        source, target = self._directions.match(
+            source_lang or self.source_lang, target_lang or self.target_lang
+        )
         self._directions.check(source, target)
         self._check_script(lines, source, target)
         marks = self._directions.mark(source, target)

@@ -55,9 +55,9 @@ def serve():
             mirror.directions = []
             reverse = mirror.candidates
 
-            def candidates(lines, source_lang, target_lang, nbest):
+            def candidates(lines, source_lang, target_lang, **options):
                 mirror.directions.append(f"{source_lang}-{target_lang}")
-                return reverse(lines, source_lang, target_lang, nbest)
+                return reverse(lines, source_lang, target_lang, **options)
 
             mirror.candidates = candidates
             app = application(mirror, Limits(**limits), ["testserver"])

@@ -20,7 +20,7 @@ from tests.support.translating import untrained
 PROGRAM = """
 import sys
 sys.modules |= dict.fromkeys(["torch", "fairseq", "transformers", "hydra", "omegaconf", "numpy",
-                              "langcodes", "py3langid"])
+                              "py3langid"])
 from diet_fairseq.cli import main
 status = main()
 print(*[line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")])

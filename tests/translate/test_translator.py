@@ -134,6 +134,16 @@ def test_two_languages_are_translated_sentence_by_sentence_by_default(
         assert translator.splits(*languages) == choice
 
 
+@pytest.mark.parametrize("languages", [("EN", "DE"), ("eng_Latn", "de-AT"), ("en", "deu")])
+def test_languages_have_any_spelling(translator, languages):
+    source, target = languages
+    assert translator.translate("A man.", source_lang=source, target_lang=target) == "man. A"
+    with pytest.raises(
+        UserError, match="source_lang must be one of the model's languages, en, but"
+    ):
+        translator.translate("A man.", source_lang="fr")
+
+
 def test_the_option_of_a_call_has_priority(backwards, tmp_path):
     translator = Translator(words_only(tmp_path), split_sentences=False)
     assert translator.translate("A man. A dog.") == "dog. A man. A"
