@@ -1,5 +1,6 @@
 """Reading of a transformers folder's tensors, and writing of fairseq's checkpoint."""
 
+import warnings
 from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
@@ -88,7 +89,9 @@ def write_encoder_text(folder: Path, out: Path) -> None:
 
 def write_checkpoint(path: Path, args: Namespace, state: dict[str, Tensor]) -> None:
     """Write a checkpoint with 0 updates in fairseq-train's format."""
-    cfg = convert_namespace_to_omegaconf(args)
+    # fairseq calls Hydra by names and options that Hydra deprecates, which no user can change
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
+        cfg = convert_namespace_to_omegaconf(args)
     history = {"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}}
     checkpoint = {
         "args": None,
