@@ -169,15 +169,16 @@ ENCODER_SIZES = {
 }  # fmt: skip
 
 
-def xlm_roberta(folder: Path, **options: Any) -> Path:
+def xlm_roberta(folder: Path, head: str = "ForMaskedLM", **options: Any) -> Path:
     """XLM-R, with ``<mask>`` after the pieces."""
     folder.mkdir()
     words = [*pieces_with_offset(folder), "<mask>"]
     tokenizer_class: Any = transformers.XLMRobertaTokenizer
     tokenizer = tokenizer_class(vocab=[(word, -float(n)) for n, word in enumerate(words)])
     values: dict[str, Any] = ENCODER_SIZES | {"vocab_size": len(words), "type_vocab_size": 1}
-    config = transformers.XLMRobertaConfig(**values | options)
-    return save(randomize(transformers.XLMRobertaForMaskedLM(config)), tokenizer, folder)
+    model_class = getattr(transformers, f"XLMRoberta{head}")
+    model = randomize(model_class(transformers.XLMRobertaConfig(**values | options)))
+    return save(model, tokenizer, folder)
 
 
 def bart(folder: Path, updates: int = 0, **options: Any) -> Path:
@@ -204,13 +205,14 @@ def byte_level(folder: Path, tokenizer_class: Any) -> Any:
     return tokenizer_class(vocab=vocabulary, merges=[tuple(line.split()) for line in lines])
 
 
-def roberta(folder: Path, **options: Any) -> Path:
+def roberta(folder: Path, head: str = "ForMaskedLM", **options: Any) -> Path:
     """RoBERTa."""
     folder.mkdir()
     tokenizer = byte_level(folder, transformers.RobertaTokenizer)
     values: dict[str, Any] = ENCODER_SIZES | {"vocab_size": len(tokenizer), "type_vocab_size": 1}
-    config = transformers.RobertaConfig(**values | options)
-    return save(randomize(transformers.RobertaForMaskedLM(config)), tokenizer, folder)
+    model_class = getattr(transformers, f"Roberta{head}")
+    model = randomize(model_class(transformers.RobertaConfig(**values | options)))
+    return save(model, tokenizer, folder)
 
 
 def electra(folder: Path, head: str = "ForMaskedLM", **options: Any) -> Path:
@@ -230,6 +232,46 @@ def bert(folder: Path, head: str = "ForPreTraining", **options: Any) -> Path:
     values: dict[str, Any] = ENCODER_SIZES | {"vocab_size": len(tokenizer)} | options
     model_class = getattr(transformers, f"Bert{head}")
     return save(randomize(model_class(transformers.BertConfig(**values))), tokenizer, folder)
+
+
+def sentence_transformer(folder: Path, more: Iterable[str] = ("Normalize",)) -> Path:
+    """A folder with the files and keys of all-MiniLM-L6-v2: a BERT without a head, and modules.
+
+    Args:
+        more: the classes of the modules after ``Pooling``
+    """
+    bert(folder, "Model")
+    path = folder / "config.json"
+    values = json.loads(path.read_text())
+    for name in ("dtype", "add_cross_attention", "is_decoder", "tie_word_embeddings"):
+        values.pop(name, None)
+    values |= {"gradient_checkpointing": False, "position_embedding_type": "absolute",
+               "torch_dtype": "float32", "transformers_version": "4.33.3"}  # fmt: skip
+    path.write_text(json.dumps(values))
+    state = transformers.BertModel.from_pretrained(folder).state_dict()
+    positions = torch.arange(ENCODER_SIZES["max_position_embeddings"])[None]
+    weights = {"embeddings.position_ids": positions, **state}
+    torch.save(weights, folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    kinds = ["Transformer", "Pooling", *more]
+    paths = ["", *(f"{n}_{kind}" for n, kind in enumerate(kinds) if n)]
+    modules = [
+        {"idx": n, "name": str(n), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for n, (path, kind) in enumerate(zip(paths, kinds, strict=True))
+    ]
+    pooling = {"word_embedding_dimension": 16, "pooling_mode_cls_token": False,
+               "pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": False,
+               "pooling_mode_mean_sqrt_len_tokens": False}  # fmt: skip
+    versions = {"sentence_transformers": "2.0.0", "transformers": "4.6.1", "pytorch": "1.8.1"}
+    (folder / "1_Pooling").mkdir()
+    for name, content in {
+        "modules.json": modules,
+        "sentence_bert_config.json": {"max_seq_length": 32, "do_lower_case": False},
+        "config_sentence_transformers.json": {"__version__": versions},
+        "1_Pooling/config.json": pooling,
+    }.items():
+        (folder / name).write_text(json.dumps(content, indent=2))
+    return folder
 
 
 def word_pieces(folder: Path) -> Any:

@@ -454,7 +454,9 @@ def random_encoder(model: Model, args: Namespace) -> dict[str, Any]:
 
     torch.manual_seed(1)
     encoder = ARCH_MODEL_REGISTRY[args.arch].build_model(args, Task)
-    return {name: 4 * value for name, value in encoder.state_dict().items()}
+    state = {name: 4 * value for name, value in encoder.state_dict().items()}
+    state["encoder.lm_head.bias"].normal_()  # trained, because zeros are the biases of a new head
+    return state
 
 
 def old_parameters(state: dict[str, Any]) -> dict[str, Any]:

@@ -117,9 +117,11 @@ def original_card(name: str, model: Any, folder: Path) -> str:
     """The card of a model in its original class, with metadata of the card in ``folder``."""
     kept = read_kept(read_top(folder))
     kept["license"] = read_license(folder)
-    kind = "translation" if model.config.is_encoder_decoder else "fill-mask"
-    data = ModelCardData(**kept, library_name="transformers", pipeline_tag=kind)
     [auto] = model.config.architectures
+    kind = "feature-extraction" if auto.endswith("Model") else "fill-mask"
+    if model.config.is_encoder_decoder:
+        kind = "translation"
+    data = ModelCardData(**kept, library_name="transformers", pipeline_tag=kind)
     summary = (
         f"{auto} with {model.num_parameters():,} parameters, trained with fairseq from a model that"
         "\n`diet-fairseq import hf` imported, and exported by `diet-fairseq export hf --original` "

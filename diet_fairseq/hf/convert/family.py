@@ -61,6 +61,9 @@ class Family:
     optional: ClassVar[str] = r"(?!)"  # pattern of the parameters that a folder may lack
     #: pattern of the parameters of heads that are left out if the folder lacks them
     heads: ClassVar[str] = r"(?!)"
+    base_class: ClassVar[str | None] = None  # the name of an encoder's class without any head
+    #: pattern of the parameters of all heads, which an encoder's folder may lack together
+    all_heads: ClassVar[str] = r"(?!)"
     pieces: ClassVar[str] = PIECES  # the SentencePiece model
     #: pattern of fairseq's parameters that the class lacks and no training changes
     untrained: ClassVar[str] = r"(?!)"
@@ -70,6 +73,11 @@ class Family:
         options = {name: getattr(config, key) for name, key in self.option_names.items()}
         activation = ACTIVATION_NAMES[options["activation_fn"]]
         return options | self.options | {"activation_fn": activation}
+
+    def is_headless(self, tensors: Mapping[str, Any]) -> bool:
+        """Whether an encoder's folder with these parameters has none of the class's heads."""
+        names = (name for name in tensors if re.fullmatch(self.all_heads, name))
+        return self.base_class is not None and not any(names)
 
     def vocabularies(self, folder: Path, config: Any) -> list[Vocabulary]:
         """The dictionaries of source and target, or an encoder's only dictionary."""

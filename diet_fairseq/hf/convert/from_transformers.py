@@ -58,7 +58,7 @@ def refuse_links(folder: Path) -> None:
     """Refuse links that leave the folder, except the links of Hugging Face's cache to its blobs."""
     inside = folder.resolve()
     blobs = inside.parent.parent / "blobs"
-    for path in sorted(folder.glob("*")):
+    for path in sorted([*folder.glob("*"), *folder.glob("*/config.json")]):
         if not path.is_symlink():
             continue
         try:

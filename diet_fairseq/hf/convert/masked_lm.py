@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 import torch
 from fairseq.data.data_utils import collate_tokens
+from torch import Tensor
 
 from ...files import read_text
 from .family import Family, State
@@ -60,6 +61,7 @@ class MaskedLM(Family):
         (f"{BODY}embed_tokens.weight", f"{HEAD}weight", f"{HEAD}bias"), 0
     )
     position_tables = (f"{BODY}embed_positions.weight",)
+    all_heads = r"lm_head\..*"
 
     def fairseq_options(self, config: Any, tensors: State) -> dict[str, Any]:
         positions = config.max_position_embeddings - self.first_row
@@ -73,7 +75,7 @@ class MaskedLM(Family):
     def difference(
         self, model: Any, reference: Any, vocabularies: list[Vocabulary]
     ) -> tuple[float, float]:
-        """Compare logits; see `Family.difference`.
+        """Compare the last layer's features, logits and pooled features; see `Family.difference`.
 
         transformers reads random sentences with padding on the right, fairseq with padding on
         either side, because transformers' BERT counts padding on the left as positions.
@@ -88,23 +90,33 @@ class MaskedLM(Family):
         ]
         kinds = getattr(reference.config, "type_vocab_size", 1)
         segments = [torch.randint(kinds, (len(s),), generator=draw).sort()[0] for s in sentences]
-        differences = []
+        pairs: list[tuple[Tensor, Tensor]] = []  # outputs of fairseq's model and of transformers
         for left_pad in (False, True):
             tokens = collate_tokens(sentences, pad, left_pad=left_pad)  # (B, T)
             types = collate_tokens(segments, 0, left_pad=left_pad)
             real = tokens.ne(pad)
             if not left_pad:
                 out = reference(
-                    input_ids=ids[tokens], attention_mask=real.long(), token_type_ids=types
+                    input_ids=ids[tokens],
+                    attention_mask=real.long(),
+                    token_type_ids=types,
+                    output_hidden_states=True,
                 )
-                expected = out[0][real][:, ids]
+                hidden = out.hidden_states[-1]  # (B, T, d)
+                logits_there, features_there = out[0][real][:, ids], hidden[real]
             options = {"segments": types} if kinds > 1 else {}
             logits, extra = model(tokens, **options)
-            differences.append((logits[real] - expected).abs().max())
+            features = model(tokens, features_only=True, **options)[0]  # (B, T, d)
+            pairs += [(logits[real], logits_there), (features[real], features_there)]
+            if (pooler := getattr(reference.base_model, "pooler", None)) is not None:
+                first = model.pooler(model.first_tokens(features, tokens))  # (B, d)
+                pairs.append((model.activation(first), pooler(hidden)))
             if (follows := extra.get("nsp_logits")) is not None:  # (B, 2)
-                theirs = out.seq_relationship_logits.flip(1)
-                differences.append((follows - theirs).abs().max())
-        return float(torch.stack(differences).max()), float(expected.abs().max())
+                pairs.append((follows, out.seq_relationship_logits.flip(1)))
+        differences = torch.stack([(ours - theirs).abs().max() for ours, theirs in pairs])
+        largest = torch.stack([theirs.abs().max() for _, theirs in pairs])
+        worst = (differences / largest.clamp(min=1)).argmax()  # the first NaN, if there is one
+        return float(differences[worst]), float(largest[worst])
 
 
 class Bert(MaskedLM):
@@ -112,6 +124,8 @@ class Bert(MaskedLM):
 
     model_class = "BertForPreTraining"
     headless_class = "BertForMaskedLM"
+    base_class = "BertModel"
+    all_heads = r"cls\..*"
     allowed: ClassVar = MaskedLM.allowed | {
         "hidden_act": ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "tanh"),
     }
@@ -164,10 +178,12 @@ def read_words(folder: Path) -> dict[str, int]:
 class Electra(Bert):
     """BERT with narrower embeddings and no pooler; only the generator has a language-model head.
 
-    A discriminator gets a new head, because the models of diet_electra also have a generator.
+    A discriminator is imported without its head.
     """
 
     model_class = "ElectraForMaskedLM"
+    base_class = "ElectraModel"
+    all_heads = r"generator_.*"
     allowed: ClassVar = MaskedLM.allowed
     names: ClassVar = MaskedLM.names | {
         r"electra\.embeddings_project\.(.*)": rf"{BODY}project_in.\1",
@@ -175,7 +191,7 @@ class Electra(Bert):
         r"generator_predictions\.LayerNorm\.(.*)": rf"{HEAD}layer_norm.\1",
         r"generator_lm_head\.(.*)": rf"{HEAD}\1",
     }
-    optional = r"generator_.*"
+    optional = r"(?!)"
     heads = r"(?!)"
     untrained = r"pooler\..*"
 
@@ -196,6 +212,7 @@ class XLMRoberta(MaskedLM):
     """RoBERTa with SentencePiece's pieces; the only token type is added to the positions."""
 
     model_class = "XLMRobertaForMaskedLM"
+    base_class = "XLMRobertaModel"
     allowed: ClassVar = MaskedLM.allowed | {"type_vocab_size": (1,), "pad_token_id": (1,)}
     first_row = 2
     options: ClassVar = {"arch": "roberta_learned"}
@@ -219,3 +236,4 @@ class Roberta(BytePairs, XLMRoberta):
     """RoBERTa, whose dictionary contains GPT-2's numbers of pieces instead of pieces."""
 
     model_class = "RobertaForMaskedLM"
+    base_class = "RobertaModel"

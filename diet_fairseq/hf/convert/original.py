@@ -1,10 +1,11 @@
 """``diet-fairseq import hf`` of folders of transformers' own classes, which `Family` describes."""
 
+import json
 import re
 import shutil
 from argparse import Namespace
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ from .checkpoint import (
 )
 from .family import Family, read_texts
 from .masked_lm import Bert, Electra, Roberta, XLMRoberta
+from .sentence_modules import copy_modules, read_modules
 from .translation import M2M100, Bart, Marian, MBart, default_direction
 from .vocabulary import ADVICE, MASK, PIECES, Vocabulary
 
@@ -92,6 +94,7 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> list[str]
     """
     family = FAMILIES[kind]
     tensors = read_tensors(folder, reads_bin=True)
+    is_headless = family.is_headless(tensors)
     config = read_config(family, folder)
     reference, missing_names, unused_names = load_reference(family, folder, config, tensors)
     vocabularies = family.vocabularies(folder, config)
@@ -137,6 +140,8 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> list[str]
         write_encoder_text(folder, out)
     (out / ORIGINAL).mkdir()
     copy_files(folder, out / ORIGINAL)
+    if is_headless:  # for `to_original`
+        name_class(out / ORIGINAL / "config.json", family.base_class)
     arch = options.pop("arch")
     (out / OPTIONS).write_text(flags(options) + "\n", encoding="utf-8")
     lines = []
@@ -146,6 +151,11 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> list[str]
         )
     if unused_names:
         lines.append(f"left out: {', '.join(unused_names)}")
+    if modules := [module.name for module in read_modules(folder)[1:]]:
+        lines.append(
+            f"left out: {', '.join(modules)} of sentence-transformers, which make sentence "
+            "embeddings of the encoder's output"
+        )
     return [
         *lines,
         f"wrote {data / MODEL}: use it with --user-dir diet_fairseq and the data {data}",
@@ -167,11 +177,18 @@ def read_model_type(folder: Path, known: Iterable[str], reader: str, advice: str
 
 
 def copy_files(folder: Path, out: Path) -> None:
-    """Copy the `ORIGINAL_FILES` that the folder has."""
+    """Copy the `ORIGINAL_FILES` that the folder has, and the files of sentence-transformers."""
     for name in ORIGINAL_FILES:
         if (folder / name).exists():
             check_regular(folder / name, MAX_VOCABULARY_BYTES)
             shutil.copyfile(folder / name, out / name)
+    copy_modules(folder, out)
+
+
+def name_class(path: Path, name: str) -> None:
+    """Write the name of the model's class into ``config.json``."""
+    values = read_json(path, advice=ADVICE) | {"architectures": [name]}
+    path.write_text(json.dumps(values, indent=2), encoding="utf-8")
 
 
 def read_config(family: Family, folder: Path) -> Any:
@@ -209,7 +226,16 @@ def load_reference(
     """
     transformers.logging.disable_progress_bar()
     size = sum(tensor.nbytes for tensor in tensors.values())
-    with refuse_config(folder / "config.json"), no_larger_than(size):
+    optional = family.optional
+    if family.is_headless(tensors):
+        optional = f"{optional}|{family.all_heads}"
+    with (
+        refuse_config(folder / "config.json"),
+        no_larger_than(size),
+        hide_load_report(),
+        torch.random.fork_rng(devices=[]),
+    ):
+        torch.manual_seed(1)  # of parameters that the folder lacks
         reference, loading_info = model_class(family).from_pretrained(
             None,
             config=config,
@@ -219,9 +245,20 @@ def load_reference(
             output_loading_info=True,
         )
     missing_names = sorted(loading_info["missing_keys"])
-    if required := [name for name in missing_names if not re.fullmatch(family.optional, name)]:
+    if required := [name for name in missing_names if not re.fullmatch(optional, name)]:
         raise UserError(f"{folder}'s weights lack {required[0]}: give a complete folder")
     return reference.eval(), missing_names, sorted(loading_info["unexpected_keys"])
+
+
+@contextmanager
+def hide_load_report() -> Iterator[None]:
+    """A context in which transformers does not print which parameters are new or unread."""
+    verbosity = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        transformers.logging.set_verbosity(verbosity)
 
 
 def check_special(vocabulary: Vocabulary, config: Any, folder: Path) -> None:

@@ -76,13 +76,17 @@ def export_class(loaded: Any, family: Any, folder: Path, out: Path) -> None:
             f"{WITHOUT}"
         )
     heads = [name for name in missing_names if re.fullmatch(family.heads, name)]
+    class_name = family.headless_class if heads else family.model_class
+    if config.architectures == [family.base_class]:
+        print("left out: the head for masked words, because the imported model had none")
+        class_name, reference = family.base_class, reference.base_model
     unsaved = {*heads, *reference.all_tied_weights_keys}
     weights = {
         name: tensor.contiguous()
         for name, tensor in reference.state_dict().items()
         if name not in unsaved
     }
-    reference.config.architectures = [family.headless_class if heads else family.model_class]
+    reference.config.architectures = [class_name]
     with atomic_folder(out) as new:
         if reference.can_generate():
             reference.generation_config.save_pretrained(new)

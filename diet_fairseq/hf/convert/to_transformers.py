@@ -48,6 +48,8 @@ def run(args: Namespace) -> None:
     if len(loaded.labels) == model.config.num_labels > 1:
         model.config.id2label = dict(enumerate(loaded.labels))
         model.config.label2id = {name: n for n, name in enumerate(loaded.labels)}
+    if isinstance(model, DietEncoderModel) and loaded.model.encoder.lm_head is not None:
+        print("left out: the head for masked words, which no training has changed")
     with atomic_folder(args.out) as new:
         model.config.architectures = [type(model).__name__]
         model.config.save_pretrained(new)
@@ -173,12 +175,12 @@ def convert(model: Any, head: str | None = None) -> ConvertedModel:
         kind = DietForConditionalGeneration
     elif head:
         kind = DietForQuestionAnswering if head == SPAN else DietForSequenceClassification
-    elif "lm_head.decoder.bias" not in state:  # an ELECTRA
+    elif not has_trained_head(state):
         kind = DietEncoderModel
         state = {
             name.removeprefix("model."): tensor
             for name, tensor in state.items()
-            if not name.startswith(("generator.", "discriminator_head."))
+            if not name.startswith(("lm_head.", "generator.", "discriminator_head."))
         }
     converted = kind(config).eval()
     names_read = converted.state_dict().keys()
@@ -200,6 +202,12 @@ def convert(model: Any, head: str | None = None) -> ConvertedModel:
     return ConvertedModel(
         converted, {name: x.contiguous() for name, x in tensors.items() if name not in copies}
     )
+
+
+def has_trained_head(state: dict[str, Tensor]) -> bool:
+    """Whether a language-model head exists, and is not new: training changes its zero biases."""
+    names = [f"lm_head.{part}.bias" for part in ("dense", "layer_norm", "decoder")]
+    return any(name in state and bool(state[name].any()) for name in names)
 
 
 @torch.no_grad()
