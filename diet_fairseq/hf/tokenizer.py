@@ -22,7 +22,7 @@ from ..errors import UserError, one_line
 from ..files import open_text, validate
 from ..text.subwords import GPT2_NUMBERS, Gpt2, SentencePiece
 from ..text.tokenizer import FAIRSEQ_MARKS, UNKNOWN, Tokenizer
-from ..text.whitespace import WHITE_SPACE
+from ..text.whitespace import normalise_with_indices
 from ..translate.directions import UNMARKED, Directions, name_some
 from ..translate.model_json import DirectionsJson
 
@@ -49,7 +49,7 @@ class DietTokenizer(PreTrainedTokenizerFast):
     A translation model reads ``A </s>``; an encoder reads ``<s> A </s>`` or ``<s> A </s> B </s>``.
     Ids of ``text_target`` and of decoded text are ids of the target dictionary; all other ids are
     ids of the source dictionary. Pieces that the dictionary lacks become ``<unk>``. Tokens have
-    offsets only with SentencePiece.
+    offsets only with SentencePiece and without Moses.
 
     The tokenizer of a multilingual model adds the tags of the attributes ``src_lang`` and
     ``tgt_lang``, which can be set. Decoding with ``skip_special_tokens`` also removes the tags.
@@ -60,7 +60,7 @@ class DietTokenizer(PreTrainedTokenizerFast):
         sentencepiece_file: a SentencePiece model, for raw text
         codes_file: codes of subword-nmt, for words between spaces
         merges_file: ``vocab.bpe`` of fairseq's ``--bpe gpt2``, for raw text
-        numbers_file: ``encoder.json`` of ``--bpe gpt2`` (default: the file beside ``merges_file``)
+        numbers_file: ``encoder.json`` of ``--bpe gpt2``, which must be beside ``merges_file``
         target_sentencepiece_file: the target's SentencePiece model (default: the source's model)
         begins: whether sentences begin with ``<s>``
         segments: whether the model reads ``token_type_ids``
@@ -97,8 +97,8 @@ class DietTokenizer(PreTrainedTokenizerFast):
         mask_token: Any = None,
         **kwargs: Any,
     ) -> None:
-        if merges_file and not numbers_file:
-            numbers_file = str(Path(merges_file).with_name(GPT2_NUMBERS))
+        if merges_file:
+            numbers_file = locate_numbers(merges_file, numbers_file)
         self.files: dict[str, Any] = {
             "vocab_file": vocab_file,
             "target_vocab_file": target_vocab_file,
@@ -165,13 +165,13 @@ class DietTokenizer(PreTrainedTokenizerFast):
     @property
     def is_fast(self) -> bool:
         """Whether tokens have offsets."""
-        return self.files["sentencepiece_file"] is not None
+        return self.files["sentencepiece_file"] is not None and not self.moses
 
     def _encode_plus(self, *args: Any, **kwargs: Any) -> Any:
         if kwargs.get("return_offsets_mapping") and not self.is_fast:
             raise UserError(
-                "return_offsets_mapping needs a SentencePiece model, but this tokenizer has none: "
-                "leave it out"
+                "return_offsets_mapping needs a SentencePiece model without Moses, which this "
+                "tokenizer does not have: leave it out"
             )
         return super()._encode_plus(*args, **kwargs)
 
@@ -318,6 +318,17 @@ class DietEncoderTokenizer(DietTokenizer):
         super().__init__(vocab_file, begins=begins, **kwargs)
 
 
+def locate_numbers(merges: str, numbers: str | None) -> str:
+    """The path of ``encoder.json`` beside ``vocab.bpe``; another ``numbers`` is refused."""
+    path = Path(merges).with_name(GPT2_NUMBERS)
+    if numbers is not None and path.absolute() != Path(numbers).absolute():
+        raise UserError(
+            f"numbers_file must be {one_line(str(path))}, beside merges_file, but is "
+            f"{one_line(numbers)}: put both files into one folder"
+        )
+    return str(path)
+
+
 def gpt2_tokenizer(vocabulary: dict[str, int], subwords: Gpt2, **options: Any) -> Any:
     """transformers' own tokenizer of RoBERTa, with the ids of fairseq's dictionary.
 
@@ -355,9 +366,9 @@ class Segmentation:
     def tokenize(self, text: str) -> list[Token]:
         """The tokens of a text, with offsets in bytes of UTF-8.
 
-        Without SentencePiece, every token has the offsets of the whole text.
+        With Moses or without SentencePiece, every token has the offsets of the whole text.
         """
-        if isinstance(self.text.subwords, SentencePiece):
+        if isinstance(self.text.subwords, SentencePiece) and not self.text.splits_words:
             pieces = self.locate_pieces(text)
         else:
             pieces = [(piece, 0, len(text)) for piece in self.text.encode(text)]
@@ -375,15 +386,14 @@ class Segmentation:
         if self.text.lower:
             places = [place for place in places for _ in plain[place].lower()]
             plain = plain.lower()
-        plain = WHITE_SPACE.sub(lambda match: " " * len(match[0]), plain)
+        plain, indices = normalise_with_indices(plain)
+        places = [places[index] for index in indices]
         model: Any = self.text.subwords
         result = model.model.encode(plain, out_type="offset_mapping", return_bytes=False)
         pieces = []
         for piece, (begin, end) in zip(result["pieces"], result["offsets"], strict=True):
             if not piece.strip():  # a space of some kind, as in `SentencePiece.encode`
                 continue
-            if plain.startswith("  ", begin):  # the piece begins at the last of several spaces
-                begin = max(begin, end - len(piece))
             piece = UNKNOWN if piece in FAIRSEQ_MARKS | self.text.tags else piece
             begin = min(begin, len(places) - 1)
             pieces.append((piece, places[begin], places[max(begin, end - 1)] + 1))
