@@ -29,15 +29,21 @@ CARD = """---
 {summary}
 
 ```python
-{first}from transformers import {auto}, AutoTokenizer
-
-model = {auto}.from_pretrained("{name}")
-tokenizer = AutoTokenizer.from_pretrained("{name}")
-{direction}```
+{code}```
 {needs}
 ## Licence
 
 {license}
+"""
+#: the card's code; a folder may have no tokenizer
+MODEL = """from transformers import {auto}
+
+model = {auto}.from_pretrained("{name}")
+"""
+MODEL_AND_TOKENIZER = """from transformers import {auto}, AutoTokenizer
+
+model = {auto}.from_pretrained("{name}")
+tokenizer = AutoTokenizer.from_pretrained("{name}")
 """
 #: keys of an imported model's card that remain true after training
 KEPT_KEYS = ("language", "license", "license_name", "license_link")
@@ -50,6 +56,11 @@ outputs = model.generate(**tokenizer("...", return_tensors="pt"){options})
 #: number of bytes of a card that are read
 MAX_CARD = 100_000
 KEPT = "`{license}`, the licence of the model from which this model was imported."
+NO_TOKENIZER = (
+    "The folder has no tokenizer. `dict.txt` (and `dict.target.txt`, if it exists) lists the "
+    "tokens in the order of their ids, which begin with 4; `<s>`, `<pad>`, `</s>` and `<unk>` have "
+    "the ids 0 to 3.\n"
+)
 UNKNOWN = (
     "The licence is not known here. If you publish the model, add `license:` to the lines at the "
     "top; it may depend on the data and on the model that training started from."
@@ -80,15 +91,20 @@ def model_card(name: str, model: Any, loaded: Any) -> str:
         f"{kind}{between} with position scheme {model.config.position_scheme} and "
         f"{model.num_parameters():,} parameters, trained with fairseq and diet_fairseq."
     )
+    has_tokenizer = description.subword_model is not None
+    code = (MODEL_AND_TOKENIZER if has_tokenizer else MODEL).format(auto=auto, name=name)
+    if directions and has_tokenizer:
+        code += direction_lines(description)
+    needs = (
+        f"\nThe folder needs the package diet_fairseq {__version__} or newer, and no "
+        "`trust_remote_code`.\n"
+    )
     return fill_card(
         data,
         name=name,
         summary=summary,
-        first="import diet_fairseq.hf  # registers the model with the Auto classes\n",
-        auto=auto,
-        direction=direction_lines(description) if directions else "",
-        needs=f"\nThe folder needs the package diet_fairseq {__version__} or newer, and no "
-        "`trust_remote_code`.\n",
+        code=f"import diet_fairseq.hf  # registers the model with the Auto classes\n{code}",
+        needs=needs if has_tokenizer else f"{needs}{NO_TOKENIZER}",
     )
 
 
@@ -127,7 +143,8 @@ def original_card(name: str, model: Any, folder: Path) -> str:
         "\n`diet-fairseq import hf` imported, and exported by `diet-fairseq export hf --original` "
         f"{__version__}."
     )
-    return fill_card(data, name=name, summary=summary, first="", auto=auto, direction="", needs="")
+    code = MODEL_AND_TOKENIZER.format(auto=auto, name=name)
+    return fill_card(data, name=name, summary=summary, code=code, needs="")
 
 
 def read_kept(top: str) -> dict[str, Any]:
