@@ -98,10 +98,12 @@ def compare(folder: Path, actual: torch.Tensor) -> None:
 
 @pytest.mark.few(2)
 @pytest.mark.parametrize("name", CLASSES)
-def test_an_encoder_without_a_head_has_its_sentence_embeddings(name, tmp_path, capsys):
+def test_an_encoder_without_a_head_has_its_sentence_embeddings(name, tmp_path, capsys, caplog):
     folder = build(name, tmp_path / "folder")
     capsys.readouterr()
+    caplog.clear()
     take_back(folder, tmp_path / "out")
+    assert [record for record in caplog.records if record.name.startswith("transformers")] == []
     printed, errors = capsys.readouterr()
     first = "generator_lm_head" if name == "ElectraModel" else "cls.predictions"
     head = "lm_head" if "Roberta" in name else first
@@ -111,6 +113,20 @@ def test_an_encoder_without_a_head_has_its_sentence_embeddings(name, tmp_path, c
     assert (pooler in printed) == ("Roberta" in name)
     assert errors == ""
     compare(folder, embed_in_fairseq(folder, tmp_path / "out", QUERIES + SENTENCES))
+
+
+@pytest.mark.slow
+def test_a_bert_with_the_tokenizer_of_xlm_r_has_its_sentence_embeddings(tmp_path):
+    folder, out = originals.multilingual_minilm(tmp_path / "folder"), tmp_path / "out"
+    take_back(folder, out)
+    compare(folder, embed_in_fairseq(folder, out, QUERIES + SENTENCES))
+    pieces = "sentencepiece.bpe.model"
+    assert (out / "sentencepiece.model").read_bytes() == (folder / pieces).read_bytes()
+    export(out / "model.pt", tmp_path / "hf", "--original", "--data", out, "--subwords", "none")
+    compare(folder, embed(tmp_path / "hf", QUERIES + SENTENCES))
+    configs = [json.loads((path / "config.json").read_text()) for path in (folder, tmp_path / "hf")]
+    assert configs[0]["pad_token_id"] == configs[1]["pad_token_id"] == 0
+    assert configs[0]["tokenizer_class"] == configs[1]["tokenizer_class"]
 
 
 @pytest.mark.slow
@@ -181,15 +197,26 @@ def test_a_head_without_one_of_its_parameters_is_refused(tmp_path):
 
 
 @pytest.mark.slow
-def test_an_encoder_with_the_head_of_a_classifier_is_imported_without_it(tmp_path, capsys):
-    folder = originals.bert(tmp_path / "folder", head="ForSequenceClassification")
+@pytest.mark.parametrize(
+    ("function", "head", "names", "base_class"),
+    [
+        (originals.bert, "ForSequenceClassification", "classifier.bias, classifier.weight",
+         "BertModel"),
+        (originals.electra, "ForPreTraining", "discriminator_predictions.dense.bias, ",
+         "ElectraModel"),
+    ],
+)  # fmt: skip
+def test_an_encoder_with_another_head_is_imported_without_it(
+    function, head, names, base_class, tmp_path, capsys
+):
+    folder = function(tmp_path / "folder", head=head)
     take_back(folder, tmp_path / "out")
     out = tmp_path / "out"
-    assert "\nleft out: classifier.bias, classifier.weight\n" in capsys.readouterr().out
+    assert f"\nleft out: {names}" in capsys.readouterr().out
     compare(folder, embed_in_fairseq(folder, out, QUERIES + SENTENCES))
     export(out / "model.pt", tmp_path / "hf", "--original", "--data", out, "--subwords", "none")
     config = json.loads((tmp_path / "hf" / "config.json").read_text())
-    assert config["architectures"] == ["BertModel"]
+    assert config["architectures"] == [base_class]
 
 
 def test_another_pooler_is_refused(tmp_path, monkeypatch):

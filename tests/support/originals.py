@@ -234,6 +234,21 @@ def bert(folder: Path, head: str = "ForPreTraining", **options: Any) -> Path:
     return save(randomize(model_class(transformers.BertConfig(**values))), tokenizer, folder)
 
 
+def multilingual_minilm(folder: Path) -> Path:
+    """A folder with the keys of paraphrase-multilingual-MiniLM-L12-v2 and multilingual-e5-small: a
+    BERT without a head, with XLM-R's tokenizer, 35 ids without a token, and BERT's id of padding.
+    """
+    xlm_roberta(folder, "Model")
+    config = json.loads((folder / "config.json").read_text())
+    values: dict[str, Any] = ENCODER_SIZES | {
+        "vocab_size": config["vocab_size"] + 35,
+        "tokenizer_class": "XLMRobertaTokenizer",
+    }
+    model = transformers.BertModel(transformers.BertConfig(**values))
+    randomize(model).save_pretrained(folder)
+    return folder
+
+
 def sentence_transformer(folder: Path, more: Iterable[str] = ("Normalize",)) -> Path:
     """A folder with the files and keys of all-MiniLM-L6-v2: a BERT without a head, and modules.
 

@@ -1,5 +1,6 @@
 """Descriptions of masked language models for `import hf`: BERT, ELECTRA, RoBERTa and XLM-R."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -120,7 +121,10 @@ class MaskedLM(Family):
 
 
 class Bert(MaskedLM):
-    """Segments at the input, a pooler, and the two next-sentence classes in reverse order."""
+    """Segments at the input, a pooler, and the two next-sentence classes in reverse order.
+
+    The multilingual MiniLM and E5 are BERTs with the tokenizer of XLM-R.
+    """
 
     model_class = "BertForPreTraining"
     headless_class = "BertForMaskedLM"
@@ -145,7 +149,9 @@ class Bert(MaskedLM):
         }
 
     def vocabularies(self, folder: Path, config: Any) -> list[Vocabulary]:
-        return [Vocabulary.from_tokens(read_words(folder), config.vocab_size, BERT_SPECIAL)]
+        words = read_words(folder)
+        special = {MASK: MASK} if is_of_xlm_r(words) else BERT_SPECIAL
+        return [Vocabulary.from_tokens(words, config.vocab_size, special)]
 
     def convert(self, tensors: State, vocabularies: list[Vocabulary], config: Any) -> State:
         return flip_classes(super().convert(tensors, vocabularies, config))
@@ -154,8 +160,11 @@ class Bert(MaskedLM):
         return flip_classes(super().restore(state, vocabularies, config))
 
     def write_text(self, folder: Path, out: Path) -> dict[str, Any]:
-        """Write the file of ``--bpe bert --bpe-vocab-file``."""
-        tokens = sorted((number, token) for token, number in read_words(folder).items())
+        """Write the file of ``--bpe bert --bpe-vocab-file``, or XLM-R's SentencePiece model."""
+        words = read_words(folder)
+        if is_of_xlm_r(words):
+            return super().write_text(folder, out)
+        tokens = sorted((number, token) for token, number in words.items())
         (out / "vocab.txt").write_text("".join(f"{t}\n" for _, t in tokens), encoding="utf-8")
         return {}
 
@@ -164,6 +173,11 @@ def flip_classes(state: State) -> State:
     """The state with the two next-sentence classes exchanged."""
     names = {"nsp_head.weight", "nsp_head.bias"} & state.keys()
     return state | {name: state[name].flip(0) for name in names}
+
+
+def is_of_xlm_r(words: Mapping[str, int]) -> bool:
+    """Whether a vocabulary has the special tokens of XLM-R's tokenizer, and not BERT's."""
+    return "<pad>" in words and "[PAD]" not in words
 
 
 def read_words(folder: Path) -> dict[str, int]:

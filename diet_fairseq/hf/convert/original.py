@@ -266,6 +266,8 @@ def check_special(vocabulary: Vocabulary, config: Any, folder: Path) -> None:
     ids = dict(zip(vocabulary.symbols, vocabulary.ids, strict=True))
     for symbol, option in (("<pad>", "pad_token_id"), ("</s>", "eos_token_id")):
         number = getattr(config, option)
+        if (config.model_type, symbol) == ("bert", "<pad>") and number == ids["<s>"]:
+            continue  # BERT's default, in a model with XLM-R's tokenizer
         if number not in (None, ids[symbol]):
             raise UserError(
                 f"{folder} has {option} {number} in config.json, but the id {ids[symbol]} in its "
