@@ -63,6 +63,19 @@ def add_position_temperature(parser: ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def add_search_limits(parser: ArgumentParser) -> None:
+    """Add options of the search that `translate` and `serve` share."""
+    add = parser.add_argument
+    add("--no-repeat-ngram-size", type=at_least(0), metavar="N",
+        help="forbid to repeat N subwords in a translation; 0 forbids nothing (default: from "
+             "model.json, otherwise 0)")  # fmt: skip
+    add("--max-len-a", type=at_least(0.0), metavar="A",
+        help="a translation has at most A * S + B subwords, where S is the number of subwords of "
+             "its source, </s> included (default: from model.json, otherwise 1)")  # fmt: skip
+    add("--max-len-b", type=at_least(0), metavar="B",
+        help="see --max-len-a (default: from model.json, otherwise 50)")  # fmt: skip
+
+
 def add_model(parser: ArgumentParser, text: str = "") -> None:
     """Add the arguments for models and their device; ``text`` is appended to the help of MODEL."""
     add = parser.add_argument

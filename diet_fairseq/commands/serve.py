@@ -8,12 +8,13 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from contextlib import suppress
 
 from ..errors import UserError, one_line
-from .arguments import add_model, at_least, integer_between
+from .arguments import add_model, add_search_limits, at_least, integer_between
 from .translate import load_translator
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_model(parser)
+    add_search_limits(parser)
     add = parser.add_argument
     add("--host", default="127.0.0.1",
         help="address to listen on (default: %(default)s, this machine only)")  # fmt: skip

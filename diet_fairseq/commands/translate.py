@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError, interruptible, silent_interrupts
-from .arguments import YES_OR_NO, add_model, at_least
+from .arguments import YES_OR_NO, add_model, add_search_limits, at_least
 
 if TYPE_CHECKING:
     from ..translate.translator import Translation, Translator
@@ -45,6 +45,9 @@ def load_translator(args: Namespace) -> "Translator":
             max_tokens=args.max_tokens,
             split_sentences=YES_OR_NO.get(args.split_sentences),
             any_ctranslate2=args.any_ctranslate2,
+            no_repeat_ngram_size=args.no_repeat_ngram_size,
+            max_len_a=args.max_len_a,
+            max_len_b=args.max_len_b,
         )
 
 
@@ -57,6 +60,7 @@ def add_arguments(parser: ArgumentParser) -> None:
              "%(default)s)")  # fmt: skip
     add("--length-penalty", type=at_least(-math.inf), dest="lenpen", metavar="ALPHA",
         help="exponent of the length penalty (default: from model.json, otherwise 1)")  # fmt: skip
+    add_search_limits(parser)
     add("--no-unk", action="store_true",
         help="forbid <unk>, which stands for characters that the vocabulary lacks")  # fmt: skip
     add("--scores", action="store_true", help="write a line of JSON for each line, with scores")

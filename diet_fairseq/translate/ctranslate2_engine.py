@@ -26,6 +26,11 @@ class CTranslate2Engine(Engine):
     does not. Directly after forced tags fairseq ends a hypothesis if </s> is in the beam, and
     CTranslate2 only if </s> is the most probable token.
 
+    CTranslate2 normalises over the tokens that are not forbidden, and fairseq over all tokens. If a
+    search forbids n-grams, sequences or an early end, `_score` computes fairseq's scores of the
+    hypotheses, but the beam may contain other hypotheses than fairseq's. `Search.end_tokens` are no
+    first tokens in CTranslate2.
+
     Args:
         description: the folder and its limits
         device: such as "cpu" or "cuda:0"
@@ -46,7 +51,9 @@ class CTranslate2Engine(Engine):
             check_regular(folder / "model.bin")
         else:
             check_ctranslate2_folder(folder)
-        description.check_vocabulary(read_vocabularies(folder)[0])
+        vocabularies = read_vocabularies(folder)
+        description.check_vocabulary(vocabularies[0])
+        description.check_target_tokens(vocabularies[-1])
         kind, _, number = device.partition(":")
         try:
             self.model: Any = ctranslate2.Translator(
@@ -64,7 +71,7 @@ class CTranslate2Engine(Engine):
     def search(
         self, sentences: Sequence[Sequence[str]], max_length: int, options: Search
     ) -> list[list[Hypothesis]]:
-        marks = options.marks
+        marks, limit = options.marks, max_length + options.marks.target_length
         # the export lets CTranslate2 add the end and the start if both are </s>
         end = marks.source_end if marks.has_own_ends else ()
         sources = [[*marks.source_prefix, *sentence, *end] for sentence in sentences]
@@ -77,10 +84,13 @@ class CTranslate2Engine(Engine):
                 num_hypotheses=options.beam,
                 length_penalty=options.engine_lenpen,
                 max_input_length=0,
-                max_decoding_length=max_length + marks.target_length,
-                suppress_sequences=[["<pad>"]],  # fairseq's search never writes it
+                max_decoding_length=limit,
+                min_decoding_length=min(options.min_length, limit),
+                no_repeat_ngram_size=options.no_repeat_ngram_size,
+                # fairseq's search never writes <pad>
+                suppress_sequences=[["<pad>"], *map(list, options.suppress_sequences)],
                 disable_unk=options.no_unk,
-                end_token=marks.target_end,
+                end_token=[marks.target_end, *options.end_tokens],
                 return_scores=True,
                 return_end_token=True,
             )
@@ -91,9 +101,12 @@ class CTranslate2Engine(Engine):
                 ]
                 for result in results
             ]
-            self._add_ends(sources, hypotheses, options, start)
-            if marks.target_prefix:
-                self._add_forced(sources, hypotheses, options, start)
+            if options.is_restricted or options.min_length > 1:
+                self._score(sources, hypotheses, options, start)
+            else:
+                self._add_ends(sources, hypotheses, options, start)
+                if marks.target_prefix:
+                    self._add_forced(sources, hypotheses, options, start)
         except Exception as error:  # CTranslate2 raises many types
             raise UserError(
                 f"CTranslate2 can't translate with {self.folder} ({one_line(str(error))}): give a "
@@ -155,6 +168,33 @@ class CTranslate2Engine(Engine):
                 replace(hypothesis, score=hypothesis.score + forced / hypothesis.steps**lenpen)
                 for hypothesis in hypotheses[row]
             ]
+
+    def _score(
+        self,
+        sources: Sequence[list[str]],
+        hypotheses: list[list[Hypothesis]],
+        options: Search,
+        start: list[str],
+    ) -> None:
+        """Compute the scores of all hypotheses, with their ends and forced tokens."""
+        target_end, lenpen = options.marks.target_end, options.engine_lenpen
+        end = [target_end] if target_end != EOS else []  # CTranslate2 adds </s> to every target
+        ends = {target_end, *options.end_tokens}
+        scored_sources, targets = [], []
+        for source, beam in zip(sources, hypotheses, strict=True):
+            for hypothesis in beam:
+                tokens = hypothesis.tokens
+                words = tokens[:-1] if tokens[-1] == target_end else tokens
+                scored_sources.append(source)
+                targets.append([*start, *words, *end])
+        scores = iter(self._log_probabilities(scored_sources, targets))
+        for row, beam in enumerate(hypotheses):
+            hypotheses[row] = []
+            for hypothesis in beam:
+                tokens = hypothesis.tokens
+                steps = len(tokens) + (tokens[-1] not in ends)  # 1 for </s> at the limit
+                total = sum(next(scores)[:steps])
+                hypotheses[row].append(Hypothesis(tokens, total / steps**lenpen, steps))
 
     def _log_probabilities(
         self, sources: Sequence[list[str]], targets: Sequence[list[str]]

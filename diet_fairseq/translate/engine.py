@@ -5,11 +5,15 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
+from typing import Any
 
+from ..errors import check_at_least
 from .directions import UNMARKED, Marks
 
-#: largest excess of a translation over its source, in subwords (Vaswani et al. 2017, 6.1)
-MAX_EXTRA_SUBWORDS = 50
+#: defaults of fairseq-generate's --max-len-a and --max-len-b here (Vaswani et al. 2017, 6.1)
+MAX_LEN_A, MAX_LEN_B = 1.0, 50
+#: option of `Search` -> its least value
+LEAST = {"no_repeat_ngram_size": 0, "max_len_a": 0.0, "max_len_b": 0}
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,14 @@ class Search:
             (`ModelDescription.penalty`)
         no_unk: whether <unk> is forbidden in translations
         marks: tokens around the sentences, which mark the direction
+        no_repeat_ngram_size: size of the n-grams that a translation must not repeat; 0: none.
+            As in CTranslate2, n-grams count forced tokens, but not the decoder's first input
+        max_len_a, max_len_b: a translation has at most a * S + b tokens without </s>. As in
+            fairseq-generate, S is the length of the source, and both lengths count `marks` and
+            the length of the source counts </s>
+        min_length: least number of tokens before the end of a translation, forced tokens included
+        suppress_sequences: sequences of tokens that a translation must not contain
+        end_tokens: tokens that, like </s>, end a translation, and are part of its text
     """
 
     beam: int = 5
@@ -32,6 +44,36 @@ class Search:
     penalty: str = "fairseq"
     no_unk: bool = False
     marks: Marks = UNMARKED
+    no_repeat_ngram_size: int = 0
+    max_len_a: float = MAX_LEN_A
+    max_len_b: int = MAX_LEN_B
+    min_length: int = 1
+    suppress_sequences: tuple[tuple[str, ...], ...] = ()
+    end_tokens: tuple[str, ...] = ()
+
+    def change(self, **options: Any) -> "Search":
+        """A copy with other options; options that are None stay as they are.
+
+        Raises:
+            UserError: a number is too small
+        """
+        search = replace(self, **{k: value for k, value in options.items() if value is not None})
+        for name, least in LEAST.items():
+            check_at_least(name, getattr(search, name), least)
+        return search
+
+    def max_length(self, subwords: int) -> int:
+        """The largest length of the translation of a source, both without `marks` and </s>."""
+        limit = int(self.max_len_a * (subwords + 1 + self.marks.source_length) + self.max_len_b)
+        return max(1, limit - self.marks.target_length)
+
+    @property
+    def is_restricted(self) -> bool:
+        """Whether n-grams or sequences are forbidden, or other tokens than </s> end a translation.
+
+        These searches cost more at each step.
+        """
+        return bool(self.no_repeat_ngram_size or self.suppress_sequences or self.end_tokens)
 
     @property
     def engine_lenpen(self) -> float:
@@ -93,7 +135,7 @@ class Engine(ABC):
         exceeds its own limit, which only happens if a model does not end its translations, is
         searched again with its own limit.
         """
-        limits = [len(sentence) + 1 + MAX_EXTRA_SUBWORDS for sentence in sentences]  # 1 for </s>
+        limits = [options.max_length(len(sentence)) for sentence in sentences]
         if self.max_target_length is not None:
             most = max(1, self.max_target_length - options.marks.target_length)
             limits = [min(limit, most) for limit in limits]

@@ -16,6 +16,7 @@ from ..errors import UserError, one_line
 from .directions import Marks
 from .engine import Engine, Hypothesis, Search
 from .loading import LoadedModel
+from .restricted_search import RestrictedBeamSearch
 
 
 class FairseqEngine(Engine):
@@ -48,11 +49,16 @@ class FairseqEngine(Engine):
             self.task.max_positions(), *(model.max_positions() for model in self.models)
         )
         self.max_source_length = int(limits[0]) - 1  # </s> has a position, too
-        self.max_target_length = (
-            min(int(model.max_decoder_positions()) for model in self.models) - 1
-        )
+        target_limits = [int(model.max_decoder_positions()) - 1 for model in self.models]
+        target_limits += [
+            loaded.description.max_target_length
+            for loaded in models
+            if loaded.description.max_target_length is not None
+        ]
+        self.max_target_length = min(target_limits)
         self.source: Dictionary = self.task.source_dictionary
         self.target: Dictionary = self.task.target_dictionary
+        models[0].description.check_target_tokens(self.target.indices)
         self._lock = threading.Lock()
 
     def search(
@@ -67,7 +73,7 @@ class FairseqEngine(Engine):
         limit = max_length + marks.target_length
         config = GenerationConfig(
             beam=options.beam, lenpen=options.engine_lenpen, max_len_a=0, max_len_b=limit,
-            unkpen=math.inf if options.no_unk else 0.0,
+            min_len=min(options.min_length, limit), unkpen=math.inf if options.no_unk else 0.0,
         )  # fmt: skip
         start, end = (self.target.index(token) for token in (marks.target_start, marks.target_end))
         forced = torch.tensor([self.target.index(token) for token in marks.target_prefix])
@@ -78,10 +84,12 @@ class FairseqEngine(Engine):
             tokens["prefix_tokens"] = forced.expand(len(sources), -1).to(self.device)
         with self._lock:
             generator = self.task.build_generator(self.models, config, **ends)
+            if options.is_restricted:
+                generator.search = RestrictedBeamSearch(self.target, options, end)
             results = generator.generate(self.models, batch, **tokens)
         by_index = dict(zip(batch["id"].tolist(), results, strict=True))  # sorted by length
         return [
-            [self._hypothesis(result, marks) for result in by_index[index]]
+            [self._hypothesis(result, options) for result in by_index[index]]
             for index in range(len(sources))
         ]
 
@@ -95,12 +103,17 @@ class FairseqEngine(Engine):
         )
         return torch.tensor([*before, *words, *after])
 
-    def _hypothesis(self, result: dict[str, Any], marks: Marks) -> Hypothesis:
+    def _hypothesis(self, result: dict[str, Any], options: Search) -> Hypothesis:
+        marks, indices = options.marks, result["tokens"].tolist()
+        score, steps = float(result["score"]), len(indices)
+        if steps > 1 and self.target[indices[-2]] in options.end_tokens:
+            # </s> after another end is no step of the model
+            score *= (steps / (steps - 1)) ** options.engine_lenpen
+            steps -= 1
         special = {self.target.eos(), self.target.pad(), self.target.bos()}
         special |= {self.target.index(token) for token in marks.target_tokens}
-        indices = [index for index in result["tokens"].tolist() if index not in special]
-        tokens = [self.target[index] for index in indices]
-        return Hypothesis(tokens, float(result["score"]), len(result["tokens"]))
+        tokens = [self.target[index] for index in indices if index not in special]
+        return Hypothesis(tokens, score, steps)
 
 
 def find_device(name: str) -> torch.device:

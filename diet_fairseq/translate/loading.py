@@ -98,7 +98,13 @@ class LoadedModel:
             None if stack.max_positions() >= UNLIMITED else stack.max_positions() - 1  # no </s>
             for stack in self.stacks.values()
         )
-        limits = [n for n in (description.max_source_length, source) if n is not None]
+        source_limits, target_limits = (
+            [limit for limit in limits if limit is not None]
+            for limits in (
+                (description.max_source_length, source),
+                (description.max_target_length, target),
+            )
+        )
         replace(
             description,
             engine=engine,
@@ -106,8 +112,8 @@ class LoadedModel:
             checkpoint=None,
             data=None,
             **copies,
-            max_source_length=min(limits, default=None),
-            max_target_length=target,
+            max_source_length=min(source_limits, default=None),
+            max_target_length=min(target_limits, default=None),
         ).write()
 
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field, field_validator
 
 from ..errors import UserError, one_line
 from ..files import atomic_file, read_json_object
@@ -28,6 +28,11 @@ LICENSE = r"[A-Za-z0-9][A-Za-z0-9.+-]{0,63}"
 #: share of the training sources that have at most ``training_source_length`` subwords
 TRAINING_SHARE = 0.999
 ADVICE = "make or fetch the folder again"
+#: fields that ``model.json`` contains only if they are not the defaults
+OPTIONAL_FIELDS = (
+    "sentences_per_line", "training_source_length", "license", "no_repeat_ngram_size", "max_len_a",
+    "max_len_b", "min_target_length", "suppress_sequences", "end_tokens",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,13 @@ class ModelDescription:
     training_source_length: int | None = None  # subwords of nearly all sources, `TRAINING_SHARE`
     license: str | None = None  # licence of the model from which this model was imported
     target_subword_model: Path | None = None  # None: source and target share a model
+    # further options of `engine.Search`
+    no_repeat_ngram_size: int = 0
+    max_len_a: float = 1.0
+    max_len_b: int = 50
+    min_target_length: int = 1  # least number of subwords of a translation
+    suppress_sequences: tuple[tuple[str, ...], ...] = ()
+    end_tokens: tuple[str, ...] = ()
     # the content of the checkpoint, if it was already read
     state: dict[str, Any] | None = field(default=None, compare=False, repr=False)
 
@@ -109,6 +121,19 @@ class ModelDescription:
         words = [word for word in words if word not in tags]
         check_vocabulary([tokenizer.subwords for tokenizer in self.tokenizers], words, files)
 
+    def check_target_tokens(self, words: Collection[str]) -> None:
+        """Refuse forbidden tokens and end tokens that the target's vocabulary lacks.
+
+        Raises:
+            UserError: a token is missing
+        """
+        tokens = {*self.end_tokens, *(token for seq in self.suppress_sequences for token in seq)}
+        if missing := sorted(tokens.difference(words)):
+            raise UserError(
+                f"{self.folder / MODEL_JSON}: suppress_sequences and end_tokens must have tokens "
+                f"of the vocabulary, but it lacks {one_line(missing[0])!r}; {ADVICE}"
+            )
+
     def write(self) -> None:
         """Write ``model.json`` into the folder, which must contain all files that it names."""
 
@@ -126,8 +151,8 @@ class ModelDescription:
             values["subwords"]["target_model"] = relative(self.target_subword_model)
         content = {name: values[name] for name in _ModelJson.model_fields}
         del content["directions"]
-        for name in ("sentences_per_line", "training_source_length", "license"):
-            if content[name] is None:
+        for name in OPTIONAL_FIELDS:
+            if content[name] == _ModelJson.model_fields[name].default:
                 del content[name]
         if self.directions:
             content["directions"] = directions_json(self.directions)
@@ -162,6 +187,10 @@ Language = Annotated[str, AfterValidator(_check_language)]
 Length = Annotated[int, Field(ge=1, le=1_000_000)]
 Token = Annotated[str, AfterValidator(_check_token)]
 Tokens = Annotated[tuple[Token, ...], Field(max_length=8, strict=False)]
+Sequences = Annotated[
+    tuple[Annotated[tuple[Token, ...], Field(min_length=1, max_length=64, strict=False)], ...],
+    Field(max_length=10_000, strict=False),
+]
 License = Annotated[str, Field(pattern=f"^{LICENSE}$")]
 Pair = Annotated[tuple[Language, Language], Field(strict=False)]
 
@@ -215,6 +244,19 @@ class _ModelJson(BaseModel, strict=True):
     sentences_per_line: Annotated[float, Field(ge=1, le=1_000_000)] | None = None
     training_source_length: Length | None = None
     license: License | None = None
+    no_repeat_ngram_size: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    max_len_a: Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)] = 1.0
+    max_len_b: Annotated[int, Field(ge=0, le=1_000_000)] = 50
+    min_target_length: Length = 1
+    suppress_sequences: Sequences = ()
+    end_tokens: Tokens = ()
+
+    @field_validator("suppress_sequences")
+    @classmethod
+    def check_end(cls, value: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
+        if (EOS,) in value:
+            raise ValueError("must not forbid </s>, which ends translations")
+        return value
 
 
 def read_model_json(folder: Path) -> ModelDescription:

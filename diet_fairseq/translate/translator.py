@@ -116,12 +116,14 @@ class Translator:
             on long inputs (default: the checkpoint's value, normally 1)
         any_ctranslate2: whether to load a CTranslate2 folder that ``export ctranslate2`` did not
             write; a forged folder can corrupt memory
+        no_repeat_ngram_size: as in `translate` (default: from ``model.json``, otherwise 0)
+        max_len_a, max_len_b: as in `translate` (default: from ``model.json``, otherwise 1 and 50)
 
     Attributes:
         source_lang, target_lang: the default languages
         targets: the target languages of every source language
         max_source_length: limit of subwords of a sentence; a longer sentence is cut
-        search: the default beam size and length penalty
+        search: the default options of the search
 
     Raises:
         UserError: no model is given, a file is missing or not valid, or the files don't belong
@@ -143,6 +145,9 @@ class Translator:
         max_tokens: int = MAX_TOKENS,
         split_sentences: bool | None = None,
         any_ctranslate2: bool = False,
+        no_repeat_ngram_size: int | None = None,
+        max_len_a: float | None = None,
+        max_len_b: int | None = None,
     ) -> None:
         options = ModelOptions(
             data=Path(data) if data else None,
@@ -161,8 +166,19 @@ class Translator:
         descriptions = [resolve_model(Path(path), options) for path in models]
         description = descriptions[0]
         self.source_lang, self.target_lang = description.source_lang, description.target_lang
-        self.search = Search(
-            description.beam, lenpen=description.lenpen, penalty=description.penalty
+        search = Search(
+            description.beam,
+            lenpen=description.lenpen,
+            penalty=description.penalty,
+            no_repeat_ngram_size=description.no_repeat_ngram_size,
+            max_len_a=description.max_len_a,
+            max_len_b=description.max_len_b,
+            min_length=description.min_target_length,
+            suppress_sequences=description.suppress_sequences,
+            end_tokens=description.end_tokens,
+        )
+        self.search = search.change(
+            no_repeat_ngram_size=no_repeat_ngram_size, max_len_a=max_len_a, max_len_b=max_len_b
         )
         self.max_tokens, self.split_sentences = max_tokens, split_sentences
         self._description = description
@@ -192,6 +208,9 @@ class Translator:
         no_unk: bool = False,
         strict: bool = False,
         split_sentences: bool | None = None,
+        no_repeat_ngram_size: int | None = None,
+        max_len_a: float | None = None,
+        max_len_b: int | None = None,
     ) -> Lines:
         """The translation of one line, or a list of the translations of several lines.
 
@@ -208,15 +227,21 @@ class Translator:
             no_unk: forbid <unk>, which stands for characters that the vocabulary lacks
             split_sentences: whether lines are translated sentence by sentence (default: the
                 attribute `split_sentences`, or the model's default)
+            no_repeat_ngram_size: forbid to repeat sequences of this number of subwords in a
+                translation; 0 forbids nothing
+            max_len_a, max_len_b: a translation has at most a * S + b subwords, where S is the
+                number of subwords of its source plus 1 for </s>, as in fairseq-generate
 
         Raises:
-            UserError: the model does not translate between these languages
+            UserError: the model does not translate between these languages, or a number is too
+                small
         """
         lines = [text] if isinstance(text, str) else text
         candidates = self.candidates(
             lines, source_lang=source_lang, target_lang=target_lang,
             beam=beam, lenpen=lenpen, no_unk=no_unk, strict=strict,
             split_sentences=split_sentences,
+            no_repeat_ngram_size=no_repeat_ngram_size, max_len_a=max_len_a, max_len_b=max_len_b,
         )  # fmt: skip
         best = [translations[0].text for translations in candidates]
         return best[0] if isinstance(text, str) else best
@@ -234,6 +259,9 @@ class Translator:
         strict: bool = False,
         split_sentences: bool | None = None,
         warn: bool = True,
+        no_repeat_ngram_size: int | None = None,
+        max_len_a: float | None = None,
+        max_len_b: int | None = None,
         done: Callable[[int], Any] = lambda lines: None,
     ) -> list[list[Translation]]:
         """The ``nbest`` best translations of every line, best first.
@@ -257,13 +285,15 @@ class Translator:
         self._check_script(lines, source, target)
         marks = self._directions.mark(source, target)
         max_length = max(1, self.max_source_length - marks.source_length)
-        search = replace(
-            self.search,
+        search = self.search.change(
             marks=marks,
             nbest=nbest,
-            beam=self.search.beam if beam is None else beam,
-            lenpen=self.search.lenpen if lenpen is None else lenpen,
+            beam=beam,
+            lenpen=lenpen,
             no_unk=no_unk,
+            no_repeat_ngram_size=no_repeat_ngram_size,
+            max_len_a=max_len_a,
+            max_len_b=max_len_b,
         )
         if search.beam < 1:
             raise UserError(f"beam must be at least 1, but is {search.beam}")

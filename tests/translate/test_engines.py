@@ -13,7 +13,6 @@ import diet_fairseq
 from diet_fairseq import Translator
 from diet_fairseq.cli import main
 from diet_fairseq.errors import UserError
-from diet_fairseq.translate import engine
 from diet_fairseq.translate.engine import Search
 from diet_fairseq.translate.model_files import resolve_model
 from diet_fairseq.translate.translator import load_engine
@@ -230,11 +229,10 @@ def test_a_translation_does_not_depend_on_its_batch(place, ends, request):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("penalty", ["fairseq", "tensor2tensor"])
-def test_both_engines_end_a_translation_at_its_limit(endless, penalty, monkeypatch):
-    monkeypatch.setattr(engine, "MAX_EXTRA_SUBWORDS", 3)
+def test_both_engines_end_a_translation_at_its_limit(endless, penalty):
     engines = [load_engine([resolve_model(folder)]) for folder in endless]
     sources = [["▁b"], ["▁k", "o", "n"], ["▁d", "i", "n", "▁b"], 9 * ["a", "n"]]
-    search = Search(beam=4, nbest=4, lenpen=0.6, penalty=penalty)
+    search = Search(beam=4, nbest=4, lenpen=0.6, penalty=penalty, max_len_b=3)
     for ours, theirs in zip(*(model.translate(sources, search) for model in engines), strict=True):
         assert ours[0].tokens == theirs[0].tokens  # later ones have equal scores
         for our, their in zip(ours, theirs, strict=True):
