@@ -254,7 +254,7 @@ class _ModelJson(BaseModel, strict=True):
     @field_validator("suppress_sequences")
     @classmethod
     def check_end(cls, value: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
-        if (EOS,) in value:
+        if any(EOS in tokens for tokens in value):
             raise ValueError("must not forbid </s>, which ends translations")
         return value
 

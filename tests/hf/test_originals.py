@@ -298,16 +298,17 @@ def test_nothing_is_called_written_before_the_folder_has_its_name(
 def test_defaults_of_generation_are_kept(marian_folder, tmp_path, capsys):
     shutil.copytree(marian_folder, tmp_path / "folder")
     path = tmp_path / "folder" / "generation_config.json"
-    more = {"length_penalty": 0.6, "no_repeat_ngram_size": 3}
+    more = {"length_penalty": 0.6, "no_repeat_ngram_size": 3, "repetition_penalty": 1.2}
     path.write_text(json.dumps(json.loads(path.read_text()) | more))
     take_back(tmp_path / "folder", tmp_path / "out")
     description = read_model_json(tmp_path / "out")
     assert description.languages == ("en", "de")
     assert (description.beam, description.lenpen) == (4, 0.6)
+    assert description.no_repeat_ngram_size == 3
     assert description.max_target_length == 36  # of 38, without the start and </s>
     assert description.target_subword_model == tmp_path / "out" / "target-sentencepiece.model"
     printed = capsys.readouterr().out
-    assert "model.json has no such options: no_repeat_ngram_size 3\n" in printed
+    assert "that the imported model does not have: repetition_penalty 1.2\n" in printed
     assert f"--arch transformer_learned --finetune-from-model {tmp_path / 'out'}/mod" in printed
     assert " --activation-fn swish " in (tmp_path / "out" / "options.txt").read_text()
 

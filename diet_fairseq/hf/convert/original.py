@@ -12,19 +12,12 @@ from typing import Any
 import torch
 import transformers
 from fairseq.data import Dictionary
-from pydantic import BaseModel
 from torch import Tensor, nn
 
 from ...checkpoints.configuration import no_larger_than
 from ...checkpoints.plain import reason, shorten
 from ...errors import UserError, as_user_error
-from ...files import (
-    MAX_JSON_BYTES,
-    MAX_VOCABULARY_BYTES,
-    check_regular,
-    read_json,
-    read_json_object,
-)
+from ...files import MAX_VOCABULARY_BYTES, check_regular, read_json
 from ...translate.directions import Directions
 from ...translate.model_json import ModelDescription, read_model_json
 from ..configuration import LARGEST_SIZES, read_values
@@ -38,6 +31,7 @@ from .checkpoint import (
     write_encoder_text,
 )
 from .family import Family, read_texts
+from .generation import import_generation
 from .masked_lm import Bert, Electra, Roberta, XLMRoberta
 from .sentence_modules import copy_modules, read_modules
 from .translation import M2M100, Bart, Marian, MBart, default_direction
@@ -68,19 +62,6 @@ OPTIONS = "options.txt"
 LARGEST = {**LARGEST_SIZES, "position_embeddings": 1 << 16, "d_model": 1 << 20}
 #: largest difference of outputs, divided by the largest output if that is above 1
 TOLERANCE = 1e-5
-
-
-class Generation(BaseModel, strict=True):
-    """Defaults of ``generate`` that model.json stores, and others with their neutral values."""
-
-    num_beams: int | None = None
-    length_penalty: float | None = None
-    max_length: int | None = None
-    max_new_tokens: int | None = None
-    no_repeat_ngram_size: int | None = 0
-    repetition_penalty: float | None = 1.0
-    encoder_no_repeat_ngram_size: int | None = 0
-    min_length: int | None = 0
 
 
 def import_original(kind: str, folder: Path, out: Path, data: Path) -> list[str]:
@@ -133,8 +114,13 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> list[str]
             "written"
         )
     write_checkpoint(out / MODEL, args, model.state_dict())
+    lines = []
     if translates:
-        write_model_json(family, folder, out, args, directions)
+        generation = import_generation(
+            folder, config, vocabularies[-1], directions, args.source_lang
+        )
+        write_model_json(family, folder, out, args, directions, generation.options)
+        lines += [str(generation)] if generation.unsupported else []
     else:
         family.write_text(folder, out)
         write_encoder_text(folder, out)
@@ -144,7 +130,6 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> list[str]
         name_class(out / ORIGINAL / "config.json", family.base_class)
     arch = options.pop("arch")
     (out / OPTIONS).write_text(flags(options) + "\n", encoding="utf-8")
-    lines = []
     if new := [name for name in missing_names if name in tensors]:
         lines.append(
             f"initialised by transformers, because the folder lacks them: {', '.join(new)}"
@@ -290,27 +275,19 @@ def load_parameters(model: nn.Module, state: dict[str, Tensor], folder: Path) ->
 
 
 def write_model_json(
-    family: Any, folder: Path, out: Path, args: Any, directions: Directions | None
+    family: Any,
+    folder: Path,
+    out: Path,
+    args: Any,
+    directions: Directions | None,
+    options: dict[str, Any],
 ) -> None:
-    """Write ``model.json`` with the folder's defaults of generation, and the subword models."""
-    values: dict[str, Any] = {}
-    for name in ("config.json", "generation_config.json"):
-        if (folder / name).exists():
-            read = read_json_object(folder / name, Generation, MAX_JSON_BYTES, ADVICE)
-            values |= read.model_dump(exclude_unset=True, exclude_none=True)
-    neutral = Generation().model_dump(exclude_none=True)
-    if unsupported := {n: v for n, v in values.items() if v != neutral.get(n, v)}:
-        text = ", ".join(f"{name} {value}" for name, value in unsupported.items())
-        print(f"not imported, because model.json has no such options: {text}")
-    longest = values.get("max_new_tokens") or values.get("max_length", 1) - 1  # without the start
+    """Write ``model.json`` with the subword models and the ``options`` of the search."""
+    languages = {"source_lang": args.source_lang, "target_lang": args.target_lang}
+    fields = languages | family.write_text(folder, out) | options
     ModelDescription(
-        "fairseq", args.source_lang, args.target_lang, out, out / MODEL, out,
-        **family.write_text(folder, out),
-        beam=values.get("num_beams", 1),
-        lenpen=float(values.get("length_penalty", 1.0)),
-        max_target_length=longest - 1 if longest > 1 else None,  # without </s>
-        directions=directions,
-        license=read_license(folder),
+        "fairseq", folder=out, checkpoint=out / MODEL, data=out, directions=directions,
+        license=read_license(folder), **fields,
     ).write()  # fmt: skip
     read_model_json(out)  # checks the values
 

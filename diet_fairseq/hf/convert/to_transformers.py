@@ -26,6 +26,7 @@ from ..tokenizer import FILES, SUBWORDS, DietEncoderTokenizer, DietTokenizer, gp
 from ..transformer import DietForConditionalGeneration
 from .card import model_card
 from .configuration import SPAN, VERSION, encoder_config, rename_parameter, transformer_config
+from .generation import to_generation
 
 #: largest difference of outputs, which comes from the order of sums
 TOLERANCE = 1e-3
@@ -42,9 +43,9 @@ def run(args: Namespace) -> None:
         return
     converted = convert(loaded.model, find_head(loaded.model, loaded.task))
     model = converted.model
-    marks = {} if loaded.is_encoder else generation_marks(loaded)
-    if marks:
-        model.config.decoder_start_token_id = marks["decoder_start_token_id"]
+    options = {} if loaded.is_encoder else generation_options(loaded)
+    if options:
+        model.config.decoder_start_token_id = options["decoder_start_token_id"]
     if len(loaded.labels) == model.config.num_labels > 1:
         model.config.id2label = dict(enumerate(loaded.labels))
         model.config.label2id = {name: n for n, name in enumerate(loaded.labels)}
@@ -59,7 +60,7 @@ def run(args: Namespace) -> None:
         card = model_card(args.out.name, model, loaded)
         (new / "README.md").write_text(card, encoding="utf-8")
         if not loaded.is_encoder:
-            generation_config(model, **marks).save_pretrained(new)
+            generation_config(model, **options).save_pretrained(new)
             loaded.write_model_json("transformers", new)
     print(f"{args.out}: {type(model).__name__}, {model.num_parameters():,} parameters")
 
@@ -71,13 +72,14 @@ def find_head(model: Any, task: Any) -> str | None:
     return name if name in heads else next(iter(heads), None)
 
 
-def generation_marks(loaded: LoadedModel) -> dict[str, int]:
-    """The options of ``generate`` that put the language tags of the default direction in place."""
+def generation_options(loaded: LoadedModel) -> dict[str, Any]:
+    """The model's options of ``generate``, with the language tags of the default direction."""
     description, target = loaded.description, loaded.task.target_dictionary
     marks = description.all_directions.mark(*description.languages)
-    options = {
+    ends = [target.index(token) for token in (marks.target_end, *description.end_tokens)]
+    options = to_generation(description, target) | {
         "decoder_start_token_id": target.index(marks.target_start),
-        "eos_token_id": target.index(marks.target_end),
+        "eos_token_id": ends if description.end_tokens else ends[0],
     }
     if len(marks.target_prefix) > 1:
         raise UserError(
@@ -92,9 +94,11 @@ def generation_marks(loaded: LoadedModel) -> dict[str, int]:
 def generation_config(model: Any, **changes: Any) -> Any:
     """The defaults of fairseq-generate, with ``changes``, as a ``GenerationConfig``.
 
-    The beam size is 5. Outputs have 1 to 200 tokens, but not more than the decoder has positions.
+    The beam size is 5. Outputs have 1 to 200 tokens, but not more than the decoder has positions or
+    ``changes`` allow.
     """
     config = model.config
+    longest = min(201, model.get_decoder().limit.positions)
     options = {
         "bos_token_id": config.bos_token_id,
         "eos_token_id": config.eos_token_id,
@@ -102,11 +106,15 @@ def generation_config(model: Any, **changes: Any) -> Any:
         "decoder_start_token_id": config.decoder_start_token_id,
         "num_beams": 5,
         "early_stopping": True,
-        "max_new_tokens": min(201, model.get_decoder().limit.positions),
+        "max_new_tokens": min(longest, changes.pop("max_new_tokens", longest)),
         "min_new_tokens": 1,
         "suppress_tokens": [config.pad_token_id],
     }
-    return GenerationConfig(**options | changes)
+    options |= changes
+    if options["num_beams"] == 1:  # transformers refuses to save options of a beam
+        options.pop("early_stopping")
+        options.pop("length_penalty", None)
+    return GenerationConfig(**options)
 
 
 def write_tokenizer(folder: Path, loaded: LoadedModel, config: Any) -> None:
