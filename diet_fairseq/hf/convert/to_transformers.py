@@ -43,9 +43,9 @@ def run(args: Namespace) -> None:
         return
     converted = convert(loaded.model, find_head(loaded.model, loaded.task))
     model = converted.model
-    options = {} if loaded.is_encoder else generation_options(loaded)
-    if options:
-        model.config.decoder_start_token_id = options["decoder_start_token_id"]
+    defaults = {} if loaded.is_encoder else generation_options(loaded)
+    if defaults:
+        model.config.decoder_start_token_id = defaults["decoder_start_token_id"]
     if len(loaded.labels) == model.config.num_labels > 1:
         model.config.id2label = dict(enumerate(loaded.labels))
         model.config.label2id = {name: n for n, name in enumerate(loaded.labels)}
@@ -60,7 +60,7 @@ def run(args: Namespace) -> None:
         card = model_card(args.out.name, model, loaded)
         (new / "README.md").write_text(card, encoding="utf-8")
         if not loaded.is_encoder:
-            generation_config(model, **options).save_pretrained(new)
+            generation_config(model, **defaults).save_pretrained(new)
             loaded.write_model_json("transformers", new)
     print(f"{args.out}: {type(model).__name__}, {model.num_parameters():,} parameters")
 
