@@ -128,7 +128,7 @@ class ModelDescription:
             UserError: a token is missing
         """
         tokens = {*self.end_tokens, *(token for seq in self.suppress_sequences for token in seq)}
-        if missing := sorted(tokens.difference(words)):
+        if tokens and (missing := sorted(tokens.difference(words))):
             raise UserError(
                 f"{self.folder / MODEL_JSON}: suppress_sequences and end_tokens must have tokens "
                 f"of the vocabulary, but it lacks {one_line(missing[0])!r}; {ADVICE}"
@@ -244,9 +244,9 @@ class _ModelJson(BaseModel, strict=True):
     sentences_per_line: Annotated[float, Field(ge=1, le=1_000_000)] | None = None
     training_source_length: Length | None = None
     license: License | None = None
-    no_repeat_ngram_size: Annotated[int, Field(ge=0, le=1_000_000)] = 0
-    max_len_a: Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)] = 1.0
-    max_len_b: Annotated[int, Field(ge=0, le=1_000_000)] = 50
+    no_repeat_ngram_size: Annotated[int, Field(ge=0, le=1000)] = 0
+    max_len_a: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)] = 1.0
+    max_len_b: Annotated[int, Field(ge=0, le=10_000)] = 50
     min_target_length: Length = 1
     suppress_sequences: Sequences = ()
     end_tokens: Tokens = ()

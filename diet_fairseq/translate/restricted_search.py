@@ -29,10 +29,12 @@ class RestrictedBeamSearch(BeamSearch):
         self.end, self.ngram_size = end, options.no_repeat_ngram_size
         self.forced, self.min_length = len(options.marks.target_prefix), options.min_length
         self.end_tokens = [dictionary.index(token) for token in options.end_tokens]
-        self.sequences = [
+        sequences = [
             [dictionary.index(token) for token in sequence]
             for sequence in options.suppress_sequences
         ]
+        self.tokens = [sequence[0] for sequence in sequences if len(sequence) == 1]
+        self.sequences = [sequence for sequence in sequences if len(sequence) > 1]
 
     def step(
         self,
@@ -59,9 +61,9 @@ class RestrictedBeamSearch(BeamSearch):
     def restrict(self, lprobs: Tensor, tokens: Tensor) -> None:
         """Apply all restrictions in place to (rows, V) for hypotheses (rows, t)."""
         length = tokens.size(1)
-        ends = torch.tensor(self.end_tokens, dtype=torch.long, device=lprobs.device)
-        if length < self.min_length and self.min_length > 1:
-            lprobs[:, ends] = -torch.inf
+        is_short = length < self.min_length and self.min_length > 1
+        forbidden = [*self.tokens, *(self.end_tokens if is_short else ())]
+        lprobs.index_fill_(1, tokens.new_tensor(forbidden, dtype=torch.long), -torch.inf)
         for *first, last in self.sequences:
             if len(first) <= length:
                 is_begun = tokens[:, length - len(first) :] == tokens.new_tensor(first)
@@ -70,7 +72,7 @@ class RestrictedBeamSearch(BeamSearch):
             rows, repeated = find_repeated(tokens, self.ngram_size)
             lprobs[rows, repeated] = -torch.inf
         if self.end_tokens and length > self.forced:
-            has_ended = torch.isin(tokens[:, -1], ends)
+            has_ended = torch.isin(tokens[:, -1], tokens.new_tensor(self.end_tokens))
             lprobs[has_ended] = -torch.inf
             lprobs[has_ended, self.end] = 0.0
 

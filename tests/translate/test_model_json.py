@@ -61,6 +61,21 @@ def test_a_description_is_read_as_written_and_its_folder_can_move(folder, tmp_pa
     assert read_model_json(moved).checkpoint == moved / "model.pt"
 
 
+def test_options_of_the_search_are_read_as_written(folder):
+    options = {
+        "no_repeat_ngram_size": 3, "max_len_a": 1.5, "max_len_b": 20, "min_target_length": 5,
+        "suppress_sequences": (("a",), ("a", "b")), "end_tokens": (".",),
+    }  # fmt: skip
+    description = ModelDescription(
+        "fairseq", "en", "de", folder, folder / "model.pt", folder, **options
+    )
+    description.write()
+    assert json.loads((folder / "model.json").read_text()).items() >= {
+        "no_repeat_ngram_size": 3, "suppress_sequences": [["a"], ["a", "b"]], "end_tokens": ["."],
+    }.items()  # fmt: skip
+    assert read_model_json(folder) == description
+
+
 def test_the_target_may_have_a_subword_model_of_its_own(tmp_path):
     paths = [tmp_path / name for name in ("source.model", "target.model")]
     for path, text in zip(paths, (["a house", "a tree"], ["ein Haus", "ein Baum"]), strict=True):
@@ -174,6 +189,15 @@ def test_wrong_directions_are_named_with_their_rule(folder, value, text):
         ("penalty", "x", "penalty must be 'fairseq' or 'tensor2tensor', but is \"x\""),
         ("max_source_length", 0.5, "max_source_length must be a valid integer, but is 0.5"),
         ("max_source_length", 10**9, "max_source_length must be less than or equal to 1000000"),
+        ("no_repeat_ngram_size", -1, "no_repeat_ngram_size must be greater than or equal to 0"),
+        ("max_len_a", float("inf"), "max_len_a must be "),
+        ("max_len_a", 11, "max_len_a must be less than or equal to 10, but is 11"),
+        ("max_len_b", 10**9, "max_len_b must be less than or equal to 10000, but is 1000000000"),
+        ("min_target_length", 0, "min_target_length must be greater than or equal to 1, but is 0"),
+        ("suppress_sequences", ["a"], 'suppress_sequences.0 must be a valid tuple, but is "a"'),
+        ("suppress_sequences", [[]], "suppress_sequences.0 must have at least 1 item"),
+        ("suppress_sequences", [["a", "</s>"]], "suppress_sequences must not forbid </s>, which"),
+        ("end_tokens", ["a b"], "end_tokens.0 must be a token of 1 to 64 characters"),
     ],
 )
 def test_a_wrong_value_is_named_with_its_rule(folder, key, value, text):
