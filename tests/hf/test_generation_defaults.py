@@ -20,7 +20,9 @@ from diet_fairseq.hf.convert.generation import (
 )
 from diet_fairseq.hf.convert.translation import TAGGED, Bart, Marian
 from diet_fairseq.translate.directions import Directions, Marks
+from diet_fairseq.translate.engine import Search
 from diet_fairseq.translate.model_json import read_model_json
+from diet_fairseq.translate.translator import load_engine
 from tests.hf.conftest import export, take_back
 from tests.support import originals
 
@@ -240,6 +242,42 @@ def test_bart_s_forced_start_is_its_mark(tmp_path):
         (folder / "generation_config.json").write_text(json.dumps({"forced_bos_token_id": number}))
         result = import_generation(folder, config, vocabulary, directions, "en")
         assert result.unsupported == unsupported
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [1, 2])
+def test_ngrams_count_the_forced_tag_as_in_transformers(size, tmp_path):
+    """The tag is the most probable word, which the search must not repeat."""
+    folder = originals.m2m_100(tmp_path / "folder")
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    *source, tag = tokenizer.convert_tokens_to_ids(["__en__", "▁the", "▁fox", "</s>", "__de__"])
+
+    def generate(**options):
+        return model.generate(
+            torch.tensor([source]), forced_bos_token_id=tag, num_beams=1, max_new_tokens=12,
+            min_new_tokens=12, **options,
+        )[0, 2:].tolist()  # fmt: skip
+
+    with torch.no_grad():
+        weights = model.get_input_embeddings().weight
+        weights[tag] = 1.2 * weights[generate()[0]]
+    assert tag in generate()
+    model.save_pretrained(folder)
+    ids = generate(no_repeat_ngram_size=size)
+    expected = [token for token in tokenizer.convert_ids_to_tokens(ids) if token != "__de__"]
+    assert (len(expected) == 11) == (size == 1)
+    take_back(folder, tmp_path / "out")
+    main(["export", "ctranslate2", str(tmp_path / "out"), str(tmp_path / "ctranslate2")])
+    for name in ("out", "ctranslate2"):
+        description = read_model_json(tmp_path / name)
+        marks = description.all_directions.mark("en", "de")
+        options = Search(
+            beam=1, marks=marks, no_repeat_ngram_size=size, max_len_a=0, max_len_b=12,
+            min_length=12,
+        )  # fmt: skip
+        [hypothesis] = load_engine([description]).translate([["▁the", "▁fox"]], options)[0]
+        assert hypothesis.tokens == expected
 
 
 @pytest.mark.slow
