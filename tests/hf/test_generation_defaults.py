@@ -18,13 +18,14 @@ from diet_fairseq.hf.convert.generation import (
     import_generation,
     unsupported_defaults,
 )
+from diet_fairseq.hf.convert.to_transformers import convert, generation_config
 from diet_fairseq.hf.convert.translation import TAGGED, Bart, Marian
 from diet_fairseq.translate.directions import Directions, Marks
 from diet_fairseq.translate.engine import Search
 from diet_fairseq.translate.model_json import read_model_json
 from diet_fairseq.translate.translator import load_engine
 from tests.hf.conftest import export, take_back
-from tests.support import originals
+from tests.support import originals, tiny
 
 LINES = [line for line, _ in originals.sentence_pairs(3, seed=7)]
 #: the model repeats itself and would not end otherwise
@@ -280,6 +281,14 @@ def test_ngrams_count_the_forced_tag_as_in_transformers(size, tmp_path):
         assert hypothesis.tokens == expected
 
 
+def test_a_folder_without_a_beam_can_be_exported(tmp_path):
+    """transformers does not save options of a beam for one hypothesis."""
+    model = convert(tiny.model_of(tiny.Case("diet_abs"))).model
+    generation_config(model, num_beams=1, length_penalty=0.6).save_pretrained(tmp_path)
+    settings = json.loads((tmp_path / "generation_config.json").read_text())
+    assert settings["num_beams"] == 1
+
+
 @pytest.mark.slow
 def test_an_exported_folder_has_the_options(folder, imported, tmp_path):
     """Our class generates with the folder's own defaults as the imported model translates."""
@@ -295,7 +304,8 @@ def test_an_exported_folder_has_the_options(folder, imported, tmp_path):
     settings = json.loads((tmp_path / "hf" / "generation_config.json").read_text())
     assert (settings["num_beams"], settings["no_repeat_ngram_size"]) == (4, 2)
     assert (settings["max_new_tokens"], settings["min_new_tokens"]) == (37, 7)
-    assert read_model_json(tmp_path / "hf").end_tokens == options["end_tokens"]
+    description = read_model_json(tmp_path / "hf")
+    assert (description.max_target_length, description.end_tokens) == (36, options["end_tokens"])
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "hf").eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
     with torch.no_grad():
