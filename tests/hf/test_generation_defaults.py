@@ -130,7 +130,7 @@ def test_the_defaults_of_the_folder_are_obeyed(folder, imported, model, tokenize
     assert len(set(expected)) > 1
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", OBEYED)
 def test_defaults_are_obeyed(name, folder, imported, model, tokenizer, tmp_path):
     values = USUAL | OBEYED[name]
@@ -139,6 +139,22 @@ def test_defaults_are_obeyed(name, folder, imported, model, tokenizer, tmp_path)
     expected = generate(model, tokenizer, values)
     assert translate(imported, result.options) == expected
     assert expected != generate(model, tokenizer, USUAL)
+
+
+@pytest.mark.parametrize(
+    ("values", "longest", "least"),
+    [
+        ({"max_length": 9, "min_length": 5}, 8, 4),  # without the decoder's first input
+        ({"max_length": 9, "forced_eos_token_id": 0}, 7, None),
+        ({"max_new_tokens": 9, "max_length": 5, "min_new_tokens": 4, "min_length": 7}, 9, 4),
+        ({"min_length": 2, "max_length": 1}, 1, None),
+        ({}, None, None),
+    ],
+)
+def test_lengths_are_counted_as_in_transformers(values, longest, least, folder, tmp_path):
+    options = read(folder, values, tmp_path).options
+    assert options.get("max_target_length") == longest
+    assert options.get("min_target_length") == least
 
 
 @pytest.mark.slow
