@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -72,12 +73,17 @@ def exported(imported, tmp_path_factory) -> Path:
     return out
 
 
+@lru_cache(maxsize=1)
+def configuration(folder):
+    """The configuration of a Marian model, and the vocabulary of its targets."""
+    config = transformers.AutoConfig.from_pretrained(folder)
+    return config, Marian().vocabularies(folder, config)[-1]
+
+
 def read(folder, values, tmp_path, directions=None):
     """What `import hf` makes of these defaults for a Marian model."""
     (tmp_path / "generation_config.json").write_text(json.dumps(values))
-    config = transformers.AutoConfig.from_pretrained(folder)
-    vocabulary = Marian().vocabularies(folder, config)[-1]
-    return import_generation(tmp_path, config, vocabulary, directions, "en")
+    return import_generation(tmp_path, *configuration(folder), directions, "en")
 
 
 def translate(out, options):
@@ -130,7 +136,7 @@ def test_the_defaults_of_the_folder_are_obeyed(folder, imported, model, tokenize
     assert len(set(expected)) > 1
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", OBEYED)
 def test_defaults_are_obeyed(name, folder, imported, model, tokenizer, tmp_path):
     values = USUAL | OBEYED[name]
