@@ -28,8 +28,8 @@ class CTranslate2Engine(Engine):
 
     CTranslate2 normalises over the tokens that are not forbidden, and fairseq over all tokens. If a
     search forbids n-grams, sequences or an early end, `_score` computes fairseq's scores of the
-    hypotheses, but the beam may contain other hypotheses than fairseq's. `Search.end_tokens` are no
-    first tokens in CTranslate2.
+    hypotheses, but the beam may contain other hypotheses than fairseq's. CTranslate2 does not write
+    one of `Search.end_tokens` as the first token of a translation.
 
     Args:
         description: the folder and its limits

@@ -130,11 +130,12 @@ def test_a_model_of_absolute_positions_says_how_long_a_sentence_may_be(place, tm
     for scheme, limit, longest in (("learned", None, tiny.LIMIT - 1), ("none", None, None),
                                    ("learned", 3, 3), ("none", 3, 3)):  # fmt: skip
         model = tiny.model_of(Case(scheme))
-        loaded = LoadedModel(replace(description, max_source_length=limit), model, None, None)
+        limits = {"max_source_length": limit, "max_target_length": limit}
+        loaded = LoadedModel(replace(description, **limits), model, None, None)
         loaded.write_model_json("ctranslate2", tmp_path)
         description = read_model_json(tmp_path)
         assert description.max_source_length == longest
-        assert description.max_target_length == (None if scheme == "none" else tiny.LIMIT - 1)
+        assert description.max_target_length == longest
 
 
 @pytest.mark.slow
