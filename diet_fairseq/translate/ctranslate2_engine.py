@@ -18,9 +18,9 @@ SCORE_BATCH = 8
 class CTranslate2Engine(Engine):
     """An exported model. Any thread may call it: CTranslate2 queues the calls.
 
-    Both fairseq and CTranslate2 write at least one subword. CTranslate2 masks </s> in the first
-    step and renormalises, and fairseq does not, so log-probabilities differ by
-    log(1 - P(</s> first)), which is almost 0 in trained models. At the length limit fairseq adds
+    Both fairseq and CTranslate2 write at least one token, which may be a forced tag. CTranslate2
+    masks </s> in the first step and renormalises, and fairseq does not, so log-probabilities differ
+    by log(1 - P(</s> first)), which is almost 0 in trained models. At the length limit fairseq adds
     </s> and CTranslate2 stops, so `_add_ends` adds the score of </s>. Two differences remain. If a
     hypothesis ends in the step to the limit, fairseq refills its slot in the beam and CTranslate2
     does not. Directly after forced tags fairseq ends a hypothesis if </s> is in the beam, and

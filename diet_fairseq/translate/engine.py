@@ -51,7 +51,7 @@ class Search:
     suppress_sequences: tuple[tuple[str, ...], ...] = ()
     end_tokens: tuple[str, ...] = ()
 
-    def change(self, **options: Any) -> "Search":
+    def replace_options(self, **options: Any) -> "Search":
         """A copy with other options; options that are None stay as they are.
 
         Raises:

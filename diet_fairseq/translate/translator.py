@@ -177,7 +177,7 @@ class Translator:
             suppress_sequences=description.suppress_sequences,
             end_tokens=description.end_tokens,
         )
-        self.search = search.change(
+        self.search = search.replace_options(
             no_repeat_ngram_size=no_repeat_ngram_size, max_len_a=max_len_a, max_len_b=max_len_b
         )
         self.max_tokens, self.split_sentences = max_tokens, split_sentences
@@ -285,7 +285,7 @@ class Translator:
         self._check_script(lines, source, target)
         marks = self._directions.mark(source, target)
         max_length = max(1, self.max_source_length - marks.source_length)
-        search = self.search.change(
+        search = self.search.replace_options(
             marks=marks,
             nbest=nbest,
             beam=beam,
