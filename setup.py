@@ -24,7 +24,8 @@ EXTRAS = {
     # older versions of python-multipart are slow with many line breaks
     "serve": ["python-multipart>=0.0.32", "starlette>=1.10", "uvicorn>=0.46"],
     # `export hf`, `import hf`, diet_fairseq.hf
-    "transformers": ["safetensors", "transformers>=5.4,<6"],
+    # protobuf: SentencePiece models of transformers' folders
+    "transformers": ["protobuf", "safetensors", "transformers>=5.4,<6"],
 }
 EXTRAS["workflows"] = [  # examples/
     *("jsonschema", "pandas", "pooch>=1.9", "pyyaml", "scipy", "snakemake>=9.27,<10"),  # rules

@@ -6,5 +6,6 @@ the model card.
 
 `original` imports models of transformers' own classes, and `to_original` exports them again.
 `translation` and `masked_lm` describe these classes; `family` is the base class of the
-descriptions, and `vocabulary` reads the vocabularies.
+descriptions, and `vocabulary` reads the vocabularies. `text_check` compares text before an import
+is complete.
 """

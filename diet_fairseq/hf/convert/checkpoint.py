@@ -75,11 +75,11 @@ def build_model(args: Namespace, source: Dictionary, target: Dictionary) -> Any:
     return ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
 
 
-def write_encoder_text(folder: Path, out: Path) -> None:
+def write_encoder_text(folder: Path, out: Path, lower: bool) -> None:
     """Write an encoder's `TextOptions`, with the licence of the model in ``folder``."""
     texts = read_texts(folder)
     text = TextOptions(
-        lower=texts.do_lower_case or False,
+        lower=lower,
         language=texts.source_lang or "en",
         license=read_license(folder),
     )

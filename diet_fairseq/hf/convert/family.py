@@ -3,22 +3,35 @@
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel
 from torch import Tensor
 
 from ...files import MAX_VOCABULARY_BYTES, check_regular, read_json_object
 from ...text.subwords import copy_subwords
+from ...translate.directions import LANGUAGE
 from ...translate.model_json import DirectionsJson, Language
 from .configuration import FAIRSEQ_ACTIVATIONS
 from .vocabulary import ADVICE, PIECES, Vocabulary
 
 #: names of activations: transformers' -> fairseq's
 ACTIVATION_NAMES = FAIRSEQ_ACTIVATIONS | {"swish": "swish", "gelu_pytorch_tanh": "gelu_accurate"}
+#: classes of tokenizers that read only ``tokenizer.json``
+GENERIC = ("PreTrainedTokenizer", "TokenizersBackend")
 #: parameters by name
 State = dict[str, Tensor]
+
+
+def _check_languages(value: str) -> str:
+    if not all(map(LANGUAGE.fullmatch, value.split("+"))):
+        raise ValueError("must be a language's code such as en, or several such as deu+eng")
+    return value
+
+
+#: one language, or in Marian's folders several
+Languages = Annotated[str, AfterValidator(_check_languages)]
 
 
 class NewToken(BaseModel, strict=True):
@@ -28,10 +41,14 @@ class NewToken(BaseModel, strict=True):
 
 
 class Texts(BaseModel, strict=True):
-    """The options of ``tokenizer_config.json`` that the import uses, and added tokens by id."""
+    """The options of ``tokenizer_config.json`` that the import uses, and added tokens by id.
 
-    source_lang: Language | None = None
-    target_lang: Language | None = None
+    Without a ``tokenizer_class`` there, as in published mBART-50 folders, it is read from
+    ``config.json``.
+    """
+
+    source_lang: Languages | None = None
+    target_lang: Languages | None = None
     src_lang: Language | None = None  # of multilingual models
     tgt_lang: Language | None = None
     tokenizer_class: str | None = None
@@ -42,9 +59,18 @@ class Texts(BaseModel, strict=True):
     added_tokens_decoder: dict[str, NewToken] = {}
 
 
+class TokenizerClass(BaseModel, strict=True):
+    """The tokenizer's class in ``config.json``."""
+
+    tokenizer_class: str | None = None
+
+
 class Family:
     """Base class of the descriptions of classes of transformers."""
 
+    #: names of the tokenizer's classes that the import supports, without the suffix ``Fast``; the
+    #: first is the class of folders that name no class, as in `transformers.AutoTokenizer`
+    tokenizer_classes: ClassVar[tuple[str, ...]]
     model_class: ClassVar[str]  # the name of the class whose outputs are compared
     headless_class: ClassVar[str]  # the name of the class without `heads`
     #: option of the configuration -> the values that fairseq's model supports
@@ -67,6 +93,11 @@ class Family:
     pieces: ClassVar[str] = PIECES  # the SentencePiece model
     #: pattern of fairseq's parameters that the class lacks and no training changes
     untrained: ClassVar[str] = r"(?!)"
+    has_case_option: ClassVar[bool] = False  # whether tokenizers may lower-case text
+
+    def tokenizer_class(self, texts: Texts) -> str:
+        """The name of the folder's tokenizer class, without the suffix ``Fast``."""
+        return (texts.tokenizer_class or self.tokenizer_classes[0]).removesuffix("Fast")
 
     def fairseq_options(self, config: Any, tensors: State) -> dict[str, Any]:
         """fairseq's options, ``arch`` among them, for a folder with these parameters."""
@@ -82,6 +113,10 @@ class Family:
     def vocabularies(self, folder: Path, config: Any) -> list[Vocabulary]:
         """The dictionaries of source and target, or an encoder's only dictionary."""
         raise NotImplementedError
+
+    def symbols(self, folder: Path) -> dict[str, str]:
+        """Symbols of the dictionary by tokens of the folder's tokenizer, where they differ."""
+        return {}
 
     def convert(self, tensors: State, vocabularies: list[Vocabulary], config: Any) -> State:
         """The parameters of fairseq's model from the parameters in transformers."""
@@ -138,4 +173,8 @@ class Family:
 def read_texts(folder: Path) -> Texts:
     """The folder's ``tokenizer_config.json``, or the defaults without this file."""
     path = folder / "tokenizer_config.json"
-    return read_json_object(path, Texts, advice=ADVICE) if path.exists() else Texts()
+    texts = read_json_object(path, Texts, advice=ADVICE) if path.exists() else Texts()
+    if texts.tokenizer_class is not None:
+        return texts
+    config = read_json_object(folder / "config.json", TokenizerClass, advice=ADVICE)
+    return texts.model_copy(update=config.model_dump())

@@ -113,7 +113,7 @@ def import_ours(folder: Path, out: Path, config: Any, data: Path) -> list[str]:
         raise UserError(f"{folder}'s weights lack {required}: give a complete folder")
     write_checkpoint(out / MODEL, args, model.state_dict())
     if not config.is_encoder_decoder:
-        write_encoder_text(folder, out)
+        write_encoder_text(folder, out, texts.do_lower_case or False)
     elif (folder / MODEL_JSON).is_file():
         description = read_model_json(folder)
         models: dict[str, Any] = {

@@ -9,8 +9,16 @@ from fairseq.data.data_utils import collate_tokens
 from torch import Tensor
 
 from ...files import read_text
-from .family import Family, State
-from .vocabulary import ADVICE, MASK, BytePairs, Vocabulary, read_pieces
+from .family import GENERIC, Family, State
+from .vocabulary import (
+    ADVICE,
+    MASK,
+    BytePairs,
+    UnigramPieces,
+    Vocabulary,
+    read_added_tokens,
+    read_pieces,
+)
 
 BODY = "encoder.sentence_encoder."
 HEAD = "encoder.lm_head."
@@ -130,6 +138,11 @@ class Bert(MaskedLM):
     headless_class = "BertForMaskedLM"
     base_class = "BertModel"
     all_heads = r"cls\..*"
+    tokenizer_classes: ClassVar[tuple[str, ...]] = (
+        "BertTokenizer",
+        "XLMRobertaTokenizer",
+        *GENERIC,
+    )
     allowed: ClassVar = MaskedLM.allowed | {
         "hidden_act": ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "tanh"),
     }
@@ -147,6 +160,13 @@ class Bert(MaskedLM):
             "num_segments": config.type_vocab_size,
             "nsp": "cls.seq_relationship.weight" in tensors,
         }
+
+    has_case_option = True
+
+    def symbols(self, folder: Path) -> dict[str, str]:
+        if is_of_xlm_r(read_words(folder)):
+            return {}
+        return {token: symbol for symbol, token in BERT_SPECIAL.items()}
 
     def vocabularies(self, folder: Path, config: Any) -> list[Vocabulary]:
         words = read_words(folder)
@@ -186,7 +206,8 @@ def read_words(folder: Path) -> dict[str, int]:
     if not path.exists():
         return read_pieces(folder)
     lines = read_text(path, ADVICE).removesuffix("\n").split("\n")
-    return {line.rstrip("\r"): number for number, line in enumerate(lines)}
+    words = {line.rstrip("\r"): number for number, line in enumerate(lines)}
+    return words | read_added_tokens(folder)
 
 
 class Electra(Bert):
@@ -198,6 +219,7 @@ class Electra(Bert):
     model_class = "ElectraForMaskedLM"
     base_class = "ElectraModel"
     all_heads = r"generator_.*"
+    tokenizer_classes: ClassVar[tuple[str, ...]] = ("BertTokenizer", "ElectraTokenizer", *GENERIC)
     allowed: ClassVar = MaskedLM.allowed
     names: ClassVar = MaskedLM.names | {
         r"electra\.embeddings_project\.(.*)": rf"{BODY}project_in.\1",
@@ -222,11 +244,12 @@ class Electra(Bert):
         return state | {"pooler.weight": pooler, "pooler.bias": torch.zeros(width)}
 
 
-class XLMRoberta(MaskedLM):
+class XLMRoberta(UnigramPieces, MaskedLM):
     """RoBERTa with SentencePiece's pieces; the only token type is added to the positions."""
 
     model_class = "XLMRobertaForMaskedLM"
     base_class = "XLMRobertaModel"
+    tokenizer_classes: ClassVar[tuple[str, ...]] = ("XLMRobertaTokenizer", *GENERIC)
     allowed: ClassVar = MaskedLM.allowed | {"type_vocab_size": (1,), "pad_token_id": (1,)}
     first_row = 2
     options: ClassVar = {"arch": "roberta_learned"}
@@ -251,3 +274,4 @@ class Roberta(BytePairs, XLMRoberta):
 
     model_class = "RobertaForMaskedLM"
     base_class = "RobertaModel"
+    tokenizer_classes: ClassVar[tuple[str, ...]] = ("RobertaTokenizer", *GENERIC)

@@ -34,7 +34,16 @@ from .family import Family, read_texts
 from .generation import import_generation
 from .masked_lm import Bert, Electra, Roberta, XLMRoberta
 from .sentence_modules import copy_modules, read_modules
-from .translation import M2M100, Bart, Marian, MBart, default_direction
+from .text_check import (
+    EncoderCheck,
+    TranslationCheck,
+    check_tokenizer_class,
+    check_tokenizer_options,
+    load_tokenizer,
+    lowers_text,
+    start_engine,
+)
+from .translation import M2M100, Bart, Marian, MBart, default_direction, read_start_tokens
 from .vocabulary import ADVICE, MASK, PIECES, Vocabulary
 
 #: ``model_type`` -> the description of the class
@@ -74,6 +83,9 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> list[str]
         lines to print after renaming
     """
     family = FAMILIES[kind]
+    check_tokenizer_options(folder / "tokenizer_config.json")
+    texts = read_texts(folder)
+    check_tokenizer_class(family, FAMILIES, texts, folder)
     tensors = read_tensors(folder, reads_bin=True)
     is_headless = family.is_headless(tensors)
     config = read_config(family, folder)
@@ -81,6 +93,8 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> list[str]
     vocabularies = family.vocabularies(folder, config)
     for vocabulary in vocabularies:
         check_special(vocabulary, config, folder)
+    if config.is_encoder_decoder:
+        family.check_start(texts, config.decoder_start_token_id, vocabularies[-1], folder)
     tensors = {
         name: tensor
         for name, tensor in reference.state_dict().items()
@@ -90,9 +104,10 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> list[str]
     args = Namespace(**options)
     translates, directions, names = bool(config.is_encoder_decoder), None, ["dict.txt"]
     if translates:
-        texts = read_texts(folder)
         directions = family.directions(texts, vocabularies)
-        args.source_lang, args.target_lang = default_direction(texts, directions)
+        start_tokens = read_start_tokens(folder)
+        defaults = family.default_languages(texts, directions, start_tokens, vocabularies[-1])
+        args.source_lang, args.target_lang = default_direction(texts, directions, defaults)
         if directions is None:
             names = [f"dict.{args.source_lang}.txt", f"dict.{args.target_lang}.txt"]
     dictionaries = []
@@ -115,6 +130,9 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> list[str]
         )
     write_checkpoint(out / MODEL, args, model.state_dict())
     lines = []
+    (out / ORIGINAL).mkdir()
+    copy_files(folder, out / ORIGINAL)
+    tokenizer, problem = load_tokenizer(folder, out / ORIGINAL, config)
     if translates:
         generation = import_generation(
             folder, config, vocabularies[-1], directions, args.source_lang
@@ -122,12 +140,26 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> list[str]
         write_model_json(family, folder, out, args, directions, generation.options)
         lines += [str(generation)] if generation.unsupported else []
     else:
-        family.write_text(folder, out)
-        write_encoder_text(folder, out)
-    (out / ORIGINAL).mkdir()
-    copy_files(folder, out / ORIGINAL)
+        text = family.write_text(folder, out)
+        lower = family.has_case_option and lowers_text(tokenizer, texts)
+        write_encoder_text(folder, out, lower)
     if is_headless:  # for `to_original`
         name_class(out / ORIGINAL / "config.json", family.base_class)
+    with as_user_error(
+        lambda error: f"{folder}'s tokenizer can't read text ({reason(error)}): {ADVICE}"
+    ):
+        if tokenizer is None:
+            text_lines = [problem]
+        elif translates:
+            description = read_model_json(out)
+            engine = start_engine(description, model, args, dictionaries)
+            check = TranslationCheck(
+                folder, tokenizer, family, description, engine, vocabularies, reference
+            )
+            text_lines = check.run()
+        else:
+            encoder_check = EncoderCheck(folder, tokenizer, family, out, text, lower, *vocabularies)
+            text_lines = encoder_check.run(model, reference)
     arch = options.pop("arch")
     (out / OPTIONS).write_text(flags(options) + "\n", encoding="utf-8")
     if new := [name for name in missing_names if name in tensors]:
@@ -143,6 +175,7 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> list[str]
         )
     return [
         *lines,
+        *text_lines,
         f"wrote {data / MODEL}: use it with --user-dir diet_fairseq and the data {data}",
         f"to train on: --arch {arch} --finetune-from-model {data / MODEL} $(cat {data / OPTIONS})",
     ]
@@ -180,6 +213,8 @@ def read_config(family: Family, folder: Path) -> Any:
     """The folder's configuration, which fairseq's model must support."""
     path = folder / "config.json"
     values = read_values(path, LARGEST, ADVICE)
+    if (start := read_start_tokens(folder).decoder_start_token_id) is not None:
+        values["decoder_start_token_id"] = start  # generation_config.json may have another
     for name, allowed in family.allowed.items():
         if name in values and values[name] not in allowed:
             raise UserError(

@@ -7,17 +7,31 @@ from typing import Any, ClassVar
 
 import torch
 from fairseq.data.data_utils import collate_tokens
+from pydantic import BaseModel, StrictInt
 from torch import Tensor
 from transformers.models.m2m_100.tokenization_m2m_100 import FAIRSEQ_LANGUAGE_CODES as M2M_CODES
 from transformers.models.mbart.tokenization_mbart import FAIRSEQ_LANGUAGE_CODES as MBART_CODES
+from transformers.models.mbart50.tokenization_mbart50 import (
+    FAIRSEQ_LANGUAGE_CODES as MBART50_CODES,
+)
 from transformers.models.nllb.tokenization_nllb import FAIRSEQ_LANGUAGE_CODES as NLLB_CODES
 
-from ...files import MAX_VOCABULARY_BYTES, check_regular
+from ...errors import UserError, one_line
+from ...files import MAX_VOCABULARY_BYTES, check_regular, read_json_object
 from ...text.subwords import TARGET as TARGET_PREFIX
 from ...text.subwords import copy_subwords
 from ...translate.directions import EOS, LANGUAGE, SOURCE, TARGET, Directions, Marks
-from .family import ACTIVATION_NAMES, Family, State, Texts, read_texts
-from .vocabulary import BytePairs, Vocabulary, read_pieces, read_tokens
+from .family import ACTIVATION_NAMES, GENERIC, Family, State, Texts, read_texts
+from .vocabulary import (
+    ADVICE,
+    SPECIAL,
+    BytePairs,
+    UnigramPieces,
+    Vocabulary,
+    read_added_tokens,
+    read_pieces,
+    read_tokens,
+)
 
 #: the bias of a symbol without an id is the smallest bias minus this number: its probability is
 #: negligible in float32, and the label-smoothed loss stays finite
@@ -28,6 +42,23 @@ BIAS = "decoder.output_projection.bias"
 
 #: both languages' tags come first, as in M2M-100
 TAGGED = Marks(source_prefix=(SOURCE,), target_prefix=(TARGET,))
+
+
+class StartTokens(BaseModel):
+    """The first tokens of a translation by a folder's ``generation_config.json``."""
+
+    decoder_start_token_id: StrictInt | None = None
+    forced_bos_token_id: StrictInt | None = None
+
+
+def read_start_tokens(folder: Path) -> StartTokens:
+    """The tokens in ``config.json``, or in ``generation_config.json``, which has priority."""
+    values: dict[str, Any] = {}
+    for name in ("config.json", "generation_config.json"):
+        if (folder / name).exists():
+            tokens = read_json_object(folder / name, StartTokens, advice=ADVICE)
+            values |= tokens.model_dump(exclude_none=True)
+    return StartTokens(**values)
 
 
 class Translation(Family):
@@ -72,6 +103,8 @@ class Translation(Family):
     optional = "final_logits_bias"
     #: the pattern of a language's tag, whose last group is the language
     tag: ClassVar[str] = r"(?!)"
+    #: class of the tokenizer -> its source language if the folder names none
+    default_sources: ClassVar[dict[str, str]] = {}
 
     def fairseq_options(self, config: Any, tensors: State) -> dict[str, Any]:
         shares_all = getattr(config, "share_encoder_decoder_embeddings", True)
@@ -97,6 +130,55 @@ class Translation(Family):
             state[BIAS] = vocabularies[-1].original_rows(state[BIAS])[None]
         return state
 
+    def start(self, texts: Texts, number: int | None, target: Vocabulary) -> str | None:
+        """The symbol of fairseq's decoder's first input; None: fairseq's model has none.
+
+        Args:
+            number: ``decoder_start_token_id``
+        """
+        is_eos = number is None or target.symbols[target.ids.index(number)] == EOS
+        return EOS if is_eos else None
+
+    def check_start(
+        self, texts: Texts, number: int | None, target: Vocabulary, folder: Path
+    ) -> None:
+        """Refuse a ``decoder_start_token_id`` that the imported model can't start with."""
+        size = max(target.ids) + 1
+        if number is not None and (number < 0 or number not in target.ids):
+            raise UserError(
+                f"{folder}'s decoder_start_token_id must be an id from 0 to {size - 1:,}, but is "
+                f"{number} (in generation_config.json, in config.json, or by default): set it to "
+                "the token that the model was trained with"
+            )
+        if self.start(texts, number, target) is None:
+            token = target.symbols[target.ids.index(number or 0)]
+            raise UserError(
+                f"{folder}'s decoder_start_token_id is {number} ({one_line(token)}), but must be "
+                f"{EOS} (or a language, with MBartTokenizer) for a {self.tokenizer_class(texts)}: "
+                f"{ADVICE}"
+            )
+
+    def default_languages(
+        self, texts: Texts, directions: Directions | None, tokens: StartTokens, target: Vocabulary
+    ) -> tuple[str, str]:
+        """The tokenizer's source language, and the language of the folder's first tokens, or ""."""
+        source = self.default_sources.get(self.tokenizer_class(texts), "")
+        ids = dict(zip(target.symbols, target.ids, strict=True))
+        tags = directions.tags if directions else {}
+        first = (tokens.forced_bos_token_id, tokens.decoder_start_token_id)
+        return source, next((name for name, tag in tags.items() if ids.get(tag) in first), "")
+
+    def known_tokens(self, tokens: dict[str, int], size: int) -> dict[str, int]:
+        """The tokens without the languages that the model's vocabulary of ``size`` ids lacks.
+
+        transformers' tokenizers add all languages of their class to a trimmed vocabulary.
+        """
+        return {
+            token: number
+            for token, number in tokens.items()
+            if number < size or not re.fullmatch(self.tag, token)
+        }
+
     def marks(self, texts: Texts) -> Marks:
         """The places of the languages' tags."""
         return TAGGED
@@ -121,6 +203,8 @@ class Translation(Family):
         either side, because some classes of transformers count padding on the left as positions.
         """
         source, target = vocabularies[0], vocabularies[-1]
+        number = reference.config.decoder_start_token_id
+        start = self.start(Texts(), number, target) or EOS
         pad, eos = model.encoder.dictionary.pad(), model.encoder.dictionary.eos()
         longest = min(model.encoder.max_positions(), model.decoder.max_positions(), 24)
         lengths = [max(1, longest - 1), max(1, longest // 2), 1]
@@ -138,9 +222,10 @@ class Translation(Family):
         sources, targets = sentences(source), sentences(target)[::-1]
         inputs = collate_tokens(sources, pad)  # (B, S)
         previous = collate_tokens([sentence.roll(1) for sentence in targets], pad)  # (B, T)
+        previous[:, 0] = target.symbols.index(start)
         their_previous = torch.tensor(target.ids)[previous]
-        if (start := reference.config.decoder_start_token_id) is not None:
-            their_previous[:, 0] = start
+        if number is not None:
+            their_previous[:, 0] = number
         expected = reference(
             input_ids=torch.tensor(source.ids)[inputs],
             attention_mask=inputs.ne(pad).long(),
@@ -157,9 +242,16 @@ class Translation(Family):
         return float(torch.stack(differences).max()), float(expected.abs().max())
 
 
-def default_direction(texts: Texts, directions: Directions | None) -> tuple[str, str]:
-    """The folder's languages, or defaults that fit the dictionaries' names or the tags."""
-    source, target = texts.source_lang or texts.src_lang, texts.target_lang or texts.tgt_lang
+def default_direction(
+    texts: Texts, directions: Directions | None, defaults: tuple[str, str] = ("", "")
+) -> tuple[str, str]:
+    """The folder's languages, or defaults that fit the dictionaries' names or the tags.
+
+    Args:
+        defaults: source and target language if the folder's tokenizer names none
+    """
+    source = (texts.source_lang or texts.src_lang or defaults[0]).partition("+")[0]
+    target = (texts.target_lang or texts.tgt_lang or defaults[1]).partition("+")[0]
     if directions is None:
         names = source or "source", target or "target"
         return names if names[0] != names[1] else ("source", "target")
@@ -172,6 +264,7 @@ class Bart(BytePairs, Translation):
     """Learned positions, post-norm, LayerNorm after the embeddings, and RoBERTa's dictionary."""
 
     model_class = "BartForConditionalGeneration"
+    tokenizer_classes = ("RobertaTokenizer", "BartTokenizer", *GENERIC)
     allowed: ClassVar = Translation.allowed | {
         "normalize_before": (False,),
         "normalize_embedding": (True,),
@@ -188,10 +281,11 @@ class Bart(BytePairs, Translation):
         return Directions({}, (pair,), Marks(source_prefix=("<s>",), target_prefix=("<s>",)))
 
 
-class MBart(Translation):
+class MBart(UnigramPieces, Translation):
     """Learned positions, and LayerNorm before each part and after the embeddings."""
 
     model_class = "MBartForConditionalGeneration"
+    tokenizer_classes = ("MBartTokenizer", "MBart50Tokenizer")
     allowed: ClassVar = Translation.allowed | {
         "normalize_before": (True,),
         "normalize_embedding": (True,),
@@ -205,16 +299,27 @@ class MBart(Translation):
         "layernorm_embedding": True,
     }
 
-    tag = r"([a-z]{2}_[A-Z]{2})"
+    tag = r"([a-z]{2,3}_[A-Z]{2})"
+    default_sources: ClassVar = {"MBartTokenizer": "en_XX", "MBart50Tokenizer": "en_XX"}
+
+    def start(self, texts: Texts, number: int | None, target: Vocabulary) -> str | None:
+        """mBART-25 starts with the tag of a language, which may be the folder's default."""
+        if number is not None and self.tokenizer_class(texts) == "MBartTokenizer":
+            symbol = target.symbols[target.ids.index(number)]
+            if re.fullmatch(self.tag, symbol):
+                return symbol
+        return super().start(texts, number, target)
 
     def marks(self, texts: Texts) -> Marks:
         """mBART-50 has M2M-100's marks; mBART-25 ends a source and starts a target with a tag."""
-        if (texts.tokenizer_class or "").startswith("MBart50"):
+        if self.tokenizer_class(texts) == "MBart50Tokenizer":
             return TAGGED
         return Marks(source_end=(EOS, SOURCE), target_start=TARGET)
 
     def vocabularies(self, folder: Path, config: Any) -> list[Vocabulary]:
-        tokens = read_pieces(folder, MBART_CODES)
+        is_mbart50 = self.tokenizer_class(read_texts(folder)) == "MBart50Tokenizer"
+        tokens = read_pieces(folder, MBART50_CODES if is_mbart50 else MBART_CODES)
+        tokens = self.known_tokens(tokens, config.vocab_size)
         return [Vocabulary.from_tokens(tokens, config.vocab_size, {})]
 
 
@@ -228,7 +333,9 @@ class M2M100(Translation):
         "decoder_normalize_before": True,
     }
 
+    tokenizer_classes = ("M2M100Tokenizer", "NllbTokenizer")
     tag = r"__(\w+)__|([a-z]{3}_[A-Z][a-z]{3})"  # M2M-100's, NLLB's
+    default_sources: ClassVar = {"M2M100Tokenizer": "en", "NllbTokenizer": "eng_Latn"}
 
     def marks(self, texts: Texts) -> Marks:
         if texts.legacy_behaviour:
@@ -236,16 +343,18 @@ class M2M100(Translation):
         return TAGGED
 
     def vocabularies(self, folder: Path, config: Any) -> list[Vocabulary]:
-        """NLLB's tokens are in ``tokenizer.json``; M2M-100's languages follow ``vocab.json``."""
-        if (folder / "vocab.json").exists():
+        """The languages of M2M-100 follow ``vocab.json``."""
+        texts = read_texts(folder)
+        if self.tokenizer_class(texts) == "M2M100Tokenizer":
             tokens = read_tokens(folder / "vocab.json")
-            is_wmt21 = read_texts(folder).language_codes == "wmt21"
-            codes = M2M_CODES["wmt21" if is_wmt21 else "m2m100"]
+            codes = M2M_CODES["wmt21" if texts.language_codes == "wmt21" else "m2m100"]
             languages = (f"__{code}__" for code in codes)
             tokens |= {token: n for n, token in enumerate(languages, len(tokens))}
             tokens = {token: n for token, n in tokens.items() if n < config.vocab_size}
+            tokens |= read_added_tokens(folder)
         else:
             tokens = read_pieces(folder, NLLB_CODES)
+        tokens = self.known_tokens(tokens, config.vocab_size)
         return [Vocabulary.from_tokens(tokens, config.vocab_size, {})]
 
 
@@ -270,6 +379,7 @@ class Marian(Translation):
     optional = r"final_logits_bias|.*embed_positions\.weight"
     options: ClassVar = {"arch": "transformer_learned", "decoder_output_bias": True}
 
+    tokenizer_classes = ("MarianTokenizer",)
     pieces = "source.spm"
     tag = ">>(.+)<<"
 
@@ -278,15 +388,33 @@ class Marian(Translation):
         if not config.share_encoder_decoder_embeddings:
             target = folder / "target_vocab.json"
             files.append((target if target.exists() else files[0][0], config.decoder_vocab_size))
-        return [Vocabulary.from_tokens(read_tokens(file), size, {}) for file, size in files]
+        words = [(read_tokens(file), size) for file, size in files]
+        if len(words) == 1:
+            added = read_added_tokens(folder)
+            new = {token: number for token, number in added.items() if token not in SPECIAL}
+            words[0][0].update(new)
+        return [Vocabulary.from_tokens(tokens, size, {}) for tokens, size in words]
 
     def directions(self, texts: Texts, vocabularies: list[Vocabulary]) -> Directions | None:
-        """Directions to the languages whose tags the vocabulary has; None without tags."""
-        known = super().directions(texts, vocabularies)
-        if known is None or len(vocabularies) > 1:
+        """Directions from all of the folder's source languages.
+
+        The target languages are the ones whose tags the vocabulary has. None with one source
+        language and no tags.
+        """
+        if len(vocabularies) > 1:
             return None
-        source = texts.source_lang or "source"
-        return replace(known, pairs=tuple((source, target) for target in known.tags))
+        known = super().directions(texts, vocabularies)
+        sources = (texts.source_lang or "source").split("+")
+        if known is not None:
+            return replace(known, pairs=tuple((s, t) for s in sources for t in known.tags))
+        if len(sources) == 1:
+            return None
+        target = default_direction(texts, None)[1]
+        return Directions({}, tuple((source, target) for source in sources))
+
+    def start(self, texts: Texts, number: int | None, target: Vocabulary) -> str | None:
+        """`convert` adds the difference of any start token and </s> to position 0."""
+        return EOS
 
     def marks(self, texts: Texts) -> Marks:
         return Marks(source_prefix=(TARGET,))
