@@ -10,10 +10,13 @@ import tokenizers
 import torch
 import transformers
 from sentencepiece import SentencePieceProcessor
+from transformers.convert_slow_tokenizer import SentencePieceExtractor
+from transformers.models.mbart.tokenization_mbart import FAIRSEQ_LANGUAGE_CODES as MBART_CODES
+from transformers.models.nllb.tokenization_nllb import FAIRSEQ_LANGUAGE_CODES as NLLB_CODES
 
 import diet_fairseq.hf  # noqa: F401  # hides a torchaudio that transformers can't import
 from tests.support.hugging import TEXT
-from tests.support.texts import learn_subwords
+from tests.support.texts import learn_subwords, train_sentencepiece
 
 ENGLISH, GERMAN = TEXT[:2], TEXT[2:]
 #: sizes of BART's kin
@@ -112,12 +115,31 @@ def marian(
     return save(marian_model, tokenizer, folder, updates)
 
 
-def pieces_with_offset(folder: Path, size: int = 70) -> list[str]:
-    """fairseq's marks, then the pieces of a new SentencePiece model of both languages."""
-    path = learn_subwords(folder / "sentencepiece.bpe.model", "sentencepiece", TEXT * 5, size)
+def pieces_with_offset(folder: Path, size: int = 70, kind: str = "bpe") -> list[str]:
+    """fairseq's marks, then the pieces of a new SentencePiece model of both languages.
+
+    Args:
+        kind: SentencePiece's model type: "bpe" in M2M-100 and NLLB, "unigram" in mBART and XLM-R
+    """
+    path = folder / "sentencepiece.bpe.model"
+    path.write_bytes(train_sentencepiece(TEXT * 5, size, model_type=kind, character_coverage=1.0))
     model = SentencePieceProcessor(model_file=str(path))
     pieces = [model.id_to_piece(number) for number in range(3, model.get_piece_size())]
     return ["<s>", "<pad>", "</s>", "<unk>", *pieces]
+
+
+def scored_pieces(folder: Path, others: Iterable[str]) -> list[tuple[str, float]]:
+    """Pieces of a new unigram model with their scores, and ``others`` with the score 0."""
+    pieces = pieces_with_offset(folder, kind="unigram")
+    model = SentencePieceProcessor(model_file=str(folder / "sentencepiece.bpe.model"))
+    scores = [0.0] * 4 + [model.get_score(n) for n in range(3, model.get_piece_size())]
+    return [*zip(pieces, scores, strict=True), *((token, 0.0) for token in others)]
+
+
+def characters(folder: Path) -> bytes:
+    """The SentencePiece model's normalisation of characters."""
+    extractor = SentencePieceExtractor(str(folder / "sentencepiece.bpe.model"))
+    return bytes(extractor.proto.normalizer_spec.precompiled_charsmap)
 
 
 def m2m_100(folder: Path, updates: int = 0, **options: Any) -> Path:
@@ -132,13 +154,21 @@ def m2m_100(folder: Path, updates: int = 0, **options: Any) -> Path:
     return multilingual(folder, tokenizer, len(words) + 100 + 8, updates, **options)
 
 
-def nllb(folder: Path, updates: int = 0, **options: Any) -> Path:
-    """NLLB, whose tokens are in ``tokenizer.json``."""
+def nllb(
+    folder: Path, updates: int = 0, languages: Iterable[str] = NLLB_CODES, **options: Any
+) -> Path:
+    """NLLB, whose tokens are in ``tokenizer.json``: pieces, then languages, then ``<mask>``."""
     folder.mkdir()
-    words = {word: n for n, word in enumerate(pieces_with_offset(folder))}
+    words = [*pieces_with_offset(folder), *languages, "<mask>"]
+    path = str(folder / "sentencepiece.bpe.model")
+    extracted: Any = SentencePieceExtractor(path).extract(tokenizers.models.BPE)
     tokenizer_class: Any = transformers.NllbTokenizer
-    tokenizer = tokenizer_class(vocab=words, src_lang="eng_Latn", tgt_lang="deu_Latn")
-    return multilingual(folder, tokenizer, len(tokenizer) + 2, updates, **options)
+    tokenizer = tokenizer_class(
+        vocab={word: n for n, word in enumerate(words)}, merges=extracted["merges"],
+        _spm_precompiled_charsmap=extracted["_spm_precompiled_charsmap"],
+        additional_special_tokens=[*languages], src_lang="eng_Latn", tgt_lang="deu_Latn",
+    )  # fmt: skip
+    return multilingual(folder, tokenizer, len(words) + 2, updates, **options)
 
 
 def multilingual(folder: Path, tokenizer: Any, size: int, updates: int, **options: Any) -> Path:
@@ -151,10 +181,8 @@ def multilingual(folder: Path, tokenizer: Any, size: int, updates: int, **option
 def mbart(folder: Path, updates: int = 0, **options: Any) -> Path:
     """mBART, with its languages and ``<mask>`` after the pieces."""
     folder.mkdir()
-    pieces = pieces_with_offset(folder)
-    codes = ["en_XX", "de_DE"]
+    vocabulary = scored_pieces(folder, [*MBART_CODES, "<mask>"])
     tokenizer_class: Any = transformers.MBartTokenizer
-    vocabulary = [(word, -float(n)) for n, word in enumerate([*pieces, *codes, "<mask>"])]
     tokenizer = tokenizer_class(vocab=vocabulary, src_lang="en_XX", tgt_lang="de_DE")
     values: dict[str, Any] = SIZES | {"vocab_size": len(tokenizer), "scale_embedding": True}
     config = transformers.MBartConfig(**values | options)
@@ -172,9 +200,9 @@ ENCODER_SIZES = {
 def xlm_roberta(folder: Path, head: str = "ForMaskedLM", **options: Any) -> Path:
     """XLM-R, with ``<mask>`` after the pieces."""
     folder.mkdir()
-    words = [*pieces_with_offset(folder), "<mask>"]
+    words = scored_pieces(folder, ["<mask>"])
     tokenizer_class: Any = transformers.XLMRobertaTokenizer
-    tokenizer = tokenizer_class(vocab=[(word, -float(n)) for n, word in enumerate(words)])
+    tokenizer = tokenizer_class(vocab=words, _spm_precompiled_charsmap=characters(folder))
     values: dict[str, Any] = ENCODER_SIZES | {"vocab_size": len(words), "type_vocab_size": 1}
     model_class = getattr(transformers, f"XLMRoberta{head}")
     model = randomize(model_class(transformers.XLMRobertaConfig(**values | options)))
