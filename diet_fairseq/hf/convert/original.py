@@ -149,17 +149,17 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> list[str]
         lambda error: f"{folder}'s tokenizer can't read text ({reason(error)}): {ADVICE}"
     ):
         if tokenizer is None:
-            text_lines = [problem]
+            lines.append(problem)
         elif translates:
             description = read_model_json(out)
             engine = start_engine(description, model, args, dictionaries)
-            check = TranslationCheck(
+            lines += TranslationCheck(
                 folder, tokenizer, family, description, engine, vocabularies, reference
-            )
-            text_lines = check.run()
+            ).run()
         else:
-            encoder_check = EncoderCheck(folder, tokenizer, family, out, text, lower, *vocabularies)
-            text_lines = encoder_check.run(model, reference)
+            lines += EncoderCheck(folder, tokenizer, family, out, text, lower, *vocabularies).run(
+                model, reference
+            )
     arch = options.pop("arch")
     (out / OPTIONS).write_text(flags(options) + "\n", encoding="utf-8")
     if new := [name for name in missing_names if name in tensors]:
@@ -175,7 +175,6 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> list[str]
         )
     return [
         *lines,
-        *text_lines,
         f"wrote {data / MODEL}: use it with --user-dir diet_fairseq and the data {data}",
         f"to train on: --arch {arch} --finetune-from-model {data / MODEL} $(cat {data / OPTIONS})",
     ]
