@@ -111,7 +111,7 @@ CLASSES = {
     "NLLB without a class": (originals.nllb, "TokenizersBackend", "M2M100Tokenizer, NllbTokenizer"),
     "BARThez": (originals.bart, "BarthezTokenizer", "RobertaTokenizer, BartTokenizer, "),
     "PhoBERT": (originals.roberta, "PhobertTokenizer", "RobertaTokenizer, PreTrainedTokenizer, "),
-    "Japanese BERT": (originals.bert, "BertJapaneseTokenizer", "BertTokenizer, PreTrainedToken"),
+    "Japanese BERT": (originals.bert, "BertJapaneseTokenizer", "BertTokenizer, XLMRoberta"),
     "BERT with byte pairs": (originals.bert, "RobertaTokenizerFast", "belongs to the model type "),
 }
 

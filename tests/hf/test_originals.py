@@ -326,7 +326,8 @@ def test_nllb_s_old_tokenizer_puts_the_tag_at_the_end(tmp_path):
     )
     Translator(tmp_path / "out", source_lang="fra_Latn").translate("the fox")
     with pytest.raises(UserError, match="must be one of the model's languages, ace_Arab, "):
-        Translator(tmp_path / "out", source_lang="fr")
+        Translator(tmp_path / "out", source_lang="xx")
+    assert Translator(tmp_path / "out", source_lang="fr").source_lang == "fra_Latn"
 
 
 @pytest.mark.slow

@@ -141,7 +141,8 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> list[str]
         lines += [str(generation)] if generation.unsupported else []
     else:
         text = family.write_text(folder, out)
-        lower = family.has_case_option and lowers_text(tokenizer, texts)
+        # without a subword model, BERT's tokenizer reads text
+        lower = family.has_case_option and not text and lowers_text(tokenizer, texts)
         write_encoder_text(folder, out, lower)
     if is_headless:  # for `to_original`
         name_class(out / ORIGINAL / "config.json", family.base_class)
