@@ -75,10 +75,18 @@ def one_line(text: str) -> str:
 
 
 def find_user_error(error: BaseException | None) -> UserError | None:
-    """``error``, or the `UserError` from which it was raised: fairseq wraps errors in others."""
-    while error is not None and not isinstance(error, UserError):
-        error = error.__cause__ or error.__context__
-    return error
+    """``error``, or the `UserError` from which it was raised: fairseq wraps errors in others.
+
+    As in Python's traceback, ``raise ... from None`` hides the error before, and an error may be
+    its own cause.
+    """
+    examined: list[BaseException] = []
+    while error is not None and not any(error is other for other in examined):
+        if isinstance(error, UserError):
+            return error
+        examined.append(error)
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return None
 
 
 def report_user_errors(excepthook: Callable) -> Callable:

@@ -1,12 +1,19 @@
 """Mistakes in our options end fairseq's commands in one line; other errors are fairseq's."""
 
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from diet_fairseq.errors import UserError, exit_with_one_line, one_line, report_user_errors
+from diet_fairseq.errors import (
+    UserError,
+    exit_with_one_line,
+    find_user_error,
+    one_line,
+    report_user_errors,
+)
 from tests.support.commands import TINY, run, set_environment
 
 ARCH = ["--arch", "transformer_diet_rel_tiny"]
@@ -89,3 +96,48 @@ def test_other_errors_reach_the_previous_hook(error: BaseException) -> None:
     seen = []
     report_user_errors(lambda *args: seen.append(args))(type(error), error, None)
     assert seen == [(type(error), error, None)]
+
+
+def raised(raise_error: Callable[[], None]) -> BaseException:
+    with pytest.raises(BaseException) as caught:  # noqa: PT011
+        raise_error()
+    return caught.value
+
+
+def raise_from_itself() -> None:
+    """As starlette and tenacity do."""
+    error = ValueError("x")
+    raise error from error
+
+
+def raise_in_a_circle() -> None:
+    first, second = ValueError("x"), KeyError("y")
+    first.__cause__, second.__context__ = second, first
+    raise first
+
+
+def raise_after_a_handled_mistake() -> None:
+    try:
+        raise UserError("an old mistake")
+    except UserError:
+        raise OSError("another error") from None
+
+
+@pytest.mark.parametrize(
+    "raise_error", [raise_from_itself, raise_in_a_circle, raise_after_a_handled_mistake]
+)
+def test_an_error_without_a_mistake_behind_it_is_no_mistake(
+    raise_error: Callable[[], None], capsys: pytest.CaptureFixture
+) -> None:
+    error, hooked = raised(raise_error), []
+    report_user_errors(lambda *args: hooked.append(args))(type(error), error, None)
+    assert hooked == [(type(error), error, None)]
+    assert capsys.readouterr().err == ""
+
+
+def test_a_mistake_is_found_behind_any_error_that_it_caused() -> None:
+    mistake = UserError("a mistake")
+    outer, middle = RuntimeError("outer"), KeyError("middle")
+    outer.__cause__, middle.__context__ = middle, mistake
+    assert find_user_error(outer) is mistake
+    assert find_user_error(mistake) is mistake
