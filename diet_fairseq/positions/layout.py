@@ -141,10 +141,14 @@ class Layout:
         )
 
     @staticmethod
-    def without_padding(length: int, device: torch.device) -> "Layout":
-        """The layout of self-attention of sentences with ``length`` real tokens."""
+    def without_padding(length: int, device: torch.device, causal: bool = False) -> "Layout":
+        """The layout of self-attention of sentences with ``length`` real tokens.
+
+        Args:
+            causal: whether queries see no later keys
+        """
         positions = token_positions(None, length, device)
-        return Layout(positions, positions, length=length)
+        return Layout(positions, positions, causal=causal, length=length)
 
     @staticmethod
     def for_mask(target: "Layout", source: int, padding_mask: Tensor | None) -> "Layout":

@@ -94,7 +94,8 @@ class PositionalAttention(nn.Module):
 
         Args:
             x: (Tq, B, d), or packed (N, 1, d)
-            context: the result of `create_context` (default: self-attention without padding)
+            context: the result of `create_context` (default: self-attention without padding, in
+                which queries see later keys unless a scheme is causal)
             source: (S, B, d), the source of cross-attention; not used if ``store`` contains it
             store: in self-attention, the keys and values of earlier tokens, to which the keys
                 and values of x are added; in cross-attention, the keys and values of the source,
@@ -103,9 +104,19 @@ class PositionalAttention(nn.Module):
 
         Returns:
             the output in the shape of x, and the weights before dropout (B, H, Tq, Tk) or None
+
+        Raises:
+            UserError: cross-attention, or decoding with a ``store``, has no context
         """
         if context is None:
-            context = self.create_context(Layout.without_padding(x.size(0), x.device), x.size(1))
+            if self.is_cross or store is not None:
+                raise UserError(
+                    "cross-attention and decoding with a store need a context, which has the "
+                    "positions of the keys: give the result of create_context"
+                )
+            is_causal = any(scheme.shape.causal for scheme in self.layer_schemes())
+            layout = Layout.without_padding(x.size(0), x.device, is_causal)
+            context = self.create_context(layout, x.size(1))
         schemes, packing = self.layer_schemes(), context.packing
         scale = query_scale(schemes or context.shared, self.head_dim)
         q = self._split_heads(self.q_proj(x).mul_(scale), packing)  # (B, H, Tq, d_h)

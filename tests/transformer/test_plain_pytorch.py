@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from diet_fairseq.config import translation_schemes
-from diet_fairseq.positions import SCHEMES
+from diet_fairseq.errors import UserError
+from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
 from diet_fairseq.transformer import (
     DecodingCache,
     Encoder,
@@ -16,6 +17,7 @@ from diet_fairseq.transformer import (
     StackConfig,
     Transformer,
 )
+from diet_fairseq.transformer.cache import KeysAndValues
 from tests.support.pages import text_of
 
 close = torch.testing.assert_close
@@ -126,3 +128,29 @@ def test_attention_without_a_scheme_is_pytorch_s():
     actual, weights = ours(x, need_weights=True)
     close(actual, expected, rtol=1e-5, atol=1e-5)
     close(weights, expected_weights, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "scheme", [name for name, kind in SCHEMES.items() if kind.in_attention and not kind.compressed]
+)
+@torch.no_grad()
+def test_attention_without_a_context_sees_the_future_unless_its_scheme_is_causal(scheme):
+    x = torch.randn(6, 2, 16)
+    changed = torch.cat([x[:4], x[4:] + 1])
+    limit = Limit(8, "max_positions")
+    for is_causal in (False, True):
+        shape = AttentionShape(2, 8, 16, limit, limit, causal=is_causal)
+        attention = PositionalAttention(16, 2, positions=SCHEMES[scheme].create(shape)).eval()
+        (first, weights), (second, _) = attention(x, need_weights=True), attention(changed)
+        assert torch.allclose(first[:4], second[:4], atol=1e-6) == is_causal
+        assert (weights.triu(1).abs().max() == 0) == is_causal
+
+
+def test_cross_attention_and_decoding_need_a_context():
+    x, source = torch.randn(4, 2, 16), torch.randn(3, 2, 16)
+    for attention, options in (
+        (PositionalAttention(16, 2, source_dim=16), {"source": source}),
+        (PositionalAttention(16, 2), {"store": KeysAndValues()}),
+    ):
+        with pytest.raises(UserError, match="need a context, which has the positions of the keys"):
+            attention(x, **options)
