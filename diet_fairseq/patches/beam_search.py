@@ -97,7 +97,6 @@ class QuickBeamSearch(SequenceGenerator):
                 # each sentence had one hypothesis; from now on it has K, with the same past
                 cache.share_source(len(source), beams)
                 copies = torch.arange(len(source), device=source.device).repeat_interleave(beams)
-                cache.reorder(copies)
                 tokens, scores = tokens[copies], scores[copies]
                 attention = None if attention is None else attention[copies]
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..attention.context import Context, drop_none
+from ..errors import UserError
 from ..positions import check_length
 from ..positions.layout import Layout
 from .cache import DecodingCache
@@ -106,10 +107,14 @@ class Decoder(Stack):
             need_cross_weights: the layers whose cross-attention weights are returned
 
         Raises:
-            UserError: a sentence is longer than the length limit
+            UserError: a sentence is longer than the length limit, or there are no new tokens, or
+                rows share a source (`DecodingCache.share_source`) and there are several new tokens
+                or a scheme in cross-attention
         """
         if embeddings is None:
             embeddings = self.embed_tokens(tokens)
+        if cache is not None:
+            self._check_new_tokens(embeddings.size(1), cache)
         past = 0 if cache is None else cache.length
         if padding_mask is None:
             padding_mask = tokens.eq(self.padding_idx)  # type: ignore[union-attr]
@@ -164,6 +169,17 @@ class Decoder(Stack):
         x = x.transpose(0, 1)  # (B, T, d)
         out.features = x if self.project_out_dim is None else self.project_out_dim(x)
         return out
+
+    def _check_new_tokens(self, length: int, cache: DecodingCache) -> None:
+        if length == 0:
+            raise UserError("decoding needs at least one new token, but there are 0: give tokens")
+        has_scheme = self.stack_config.positions.scheme_in(cross=True) is not None
+        if cache.beams > 1 and (length > 1 or has_scheme):
+            what = f"{length} new tokens" if length > 1 else "a position scheme in cross-attention"
+            raise UserError(
+                "rows that share a source need one new token at a time and no position scheme in "
+                f"cross-attention, but this call has {what}: leave out share_source"
+            )
 
     def _create_cross_context(
         self,

@@ -88,7 +88,6 @@ def test_rows_of_a_sentence_share_its_source():
     encoded, cache = model.encoder(SOURCE), DecodingCache()
     model.decode(TARGET[:, :2], encoded, cache)
     cache.share_source(sentences=3, beams=2)
-    cache.reorder(torch.tensor([0, 0, 1, 1, 2, 2]))
     rows = torch.tensor([3, 2, 5, 5])  # of the second and the third sentence
     sentences = rows // 2
     model.decode(TARGET.repeat_interleave(2, dim=0)[:, :3], encoded, cache)
@@ -96,6 +95,52 @@ def test_rows_of_a_sentence_share_its_source():
     assert {len(store.keys) for store in cache.source.values()} == {2}
     actual = model.decode(TARGET[sentences, :4], encoded, cache)[:, -1]
     close(actual, model(SOURCE[sentences], TARGET[sentences, :4])[:, -1], rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_sentences_that_share_sources_can_change_places():
+    model = model_of("rope").eval()
+    encoded, cache = model.encoder(SOURCE), DecodingCache()
+    model.decode(TARGET[:, :2], encoded, cache)
+    cache.share_source(sentences=3, beams=2)
+    rows = torch.tensor([4, 5, 1, 0, 3, 3])
+    cache.reorder(rows)
+    actual = model.decode(TARGET[rows // 2, :3], encoded, cache)[:, -1]
+    expected = model(SOURCE[rows // 2], TARGET[rows // 2, :3])[:, -1]
+    close(actual, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("order", [[0, 2, 1, 3, 4, 5], [0, 1, 2], [0]])
+@torch.no_grad()
+def test_rows_that_share_a_source_stay_together(order):
+    model, cache = model_of("rope").eval(), DecodingCache()
+    model.decode(TARGET[:, :2], model.encoder(SOURCE), cache)
+    cache.share_source(sentences=3, beams=2)
+    keys = cache.target[0].keys
+    text = r"the 2 rows of a sentence, which share its source, must stay together, but the order is"
+    with pytest.raises(UserError, match=text):
+        cache.reorder(torch.tensor(order))
+    assert cache.target[0].keys is keys
+
+
+@pytest.mark.parametrize(
+    ("scheme", "options", "tokens", "text"),
+    [
+        ("rope", {}, 2, "this call has 2 new tokens"),
+        ("alibi", {"position_cross_attention": True}, 1, "a position scheme in cross-attention"),
+        ("rope", {}, 0, "decoding needs at least one new token, but there are 0: give tokens"),
+    ],
+)
+@torch.no_grad()
+def test_tokens_that_can_t_be_decoded_are_refused(scheme, options, tokens, text):
+    model, cache = model_of(scheme, position_options=options).eval(), DecodingCache()
+    encoded = model.encoder(SOURCE)
+    model.decode(TARGET[:, :2], encoded, cache)
+    cache.share_source(sentences=3, beams=2)
+    rows = TARGET.repeat_interleave(2, dim=0)[:, : 2 + tokens]
+    with pytest.raises(UserError, match=text):
+        model.decode(rows, encoded, cache)
+    assert cache.length == 2
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
