@@ -63,7 +63,7 @@ def check_shapes(name: str, heads: int = HEADS) -> None:
         score = scheme.score(layout)
         if score is not None:
             returned, declared = type(score), scheme.score_type
-            assert returned is declared, (
+            assert issubclass(returned, declared), (
                 f"score returns {returned.__name__}, but score_type is {declared.__name__}"
             )
             _check_shape(score.dense(layout), 3, heads, tq, tk)

@@ -56,8 +56,8 @@ def compute_scores(schemes: Schemes, layout: Layout, native: type[Score] | None 
         UserError: a score has another type than its scheme declares
     """
     scores = [score for scheme in schemes if (score := compute_score(scheme, layout)) is not None]
-    unchanged = tuple(score for score in scores if type(score) is native)
-    rest = dense_sum(tuple(score for score in scores if type(score) is not native), layout)
+    unchanged = tuple(score for score in scores if native and isinstance(score, native))
+    rest = dense_sum(tuple(score for score in scores if score not in unchanged), layout)
     return unchanged if rest is None else (*unchanged, Dense(rest))
 
 

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
-from fairseq.models import register_model_architecture
+from fairseq.models import ARCH_MODEL_REGISTRY, register_model_architecture
 from omegaconf import DictConfig, open_dict
 
 from ..config import PositionConfig, position_options, registration_hooks, translation_schemes
@@ -60,12 +60,26 @@ def register_architectures(
 
 
 def register_scheme(scheme: str, families: Sequence[Family] = FAMILIES) -> None:
-    """Register the architectures of a scheme in these families."""
-    for family in families:
-        for suffix in family.sizes if family.supports(scheme) else ():
-            arch = f"{family.name}_{scheme}{suffix}"
-            function = partial(set_architecture, family, scheme, suffix)
-            register_model_architecture(family.model, arch)(function)
+    """Register the architectures of a scheme in these families.
+
+    Raises:
+        UserError: an architecture exists, and none was registered
+    """
+    functions = {
+        (family.model, f"{family.name}_{scheme}{suffix}"): partial(
+            set_architecture, family, scheme, suffix
+        )
+        for family in families
+        for suffix in (family.sizes if family.supports(scheme) else ())
+    }
+    for _, arch in functions:
+        if arch in ARCH_MODEL_REGISTRY:
+            raise UserError(
+                f"the position scheme {scheme} can't be registered, because --arch {arch} exists "
+                "(the end of an architecture's name is its size): rename the scheme"
+            )
+    for (model, arch), function in functions.items():
+        register_model_architecture(model, arch)(function)
 
 
 registration_hooks.append(register_scheme)

@@ -13,8 +13,10 @@ from .scores import Dense, Factors, Offsets, Rows, Score
 
 #: the methods, besides `PositionScheme.score`, that a scheme overrides to add a term
 METHODS = ("transform", "query_rows", "key_rows", "value_rows", "content_score")
-#: all kinds of terms: the names of the methods, and the types of a score in lower case
-KINDS = frozenset({*METHODS, *(kind.__name__.lower() for kind in (Offsets, Factors, Dense))})
+#: types of a score -> their kind of term
+SCORE_KINDS: dict[type[Score], str] = {Offsets: "offsets", Factors: "factors", Dense: "dense"}
+#: all kinds of terms
+KINDS = frozenset({*METHODS, *SCORE_KINDS.values()})
 
 #: attributes of a scheme in version 0.3 -> today; a user's scheme may have the old ones until 0.5
 NAMES_OF_0_3 = {
@@ -24,6 +26,22 @@ NAMES_OF_0_3 = {
     "scaled": "scaled_projections",
     "zeroed": "zero_init",
 }
+
+
+def find_score_kind(score_type: type[Score]) -> str:
+    """The kind of a type of score, which is one of `SCORE_KINDS` or a subclass.
+
+    Raises:
+        TypeError: the type is another one, which no backend reads
+    """
+    for known, kind in SCORE_KINDS.items():
+        if issubclass(score_type, known):
+            return kind
+    names = ", ".join(known.__name__ for known in SCORE_KINDS)
+    raise TypeError(
+        f"score_type must be {names} or a subclass, but is {score_type.__name__}: return Dense, "
+        "which has the score as a matrix"
+    )
 
 
 @dataclass(frozen=True)
@@ -146,7 +164,7 @@ class PositionScheme(nn.Module):
     #: it does not follow from the names of the parameters, a buffer ``terms`` contains it, which
     #: `models.warm_start` reads
     score_terms: int = 1
-    #: the type of `score`: `Offsets`, `Factors` or `Dense`
+    #: the type of `score`: `Offsets`, `Factors`, `Dense` or a subclass
     score_type: ClassVar[type[Score]] = Dense
     #: the rank r of a score of the type `Factors`
     rank: int = 0
@@ -162,7 +180,7 @@ class PositionScheme(nn.Module):
             name for name in METHODS if getattr(cls, name) is not getattr(PositionScheme, name)
         }
         if cls.score is not PositionScheme.score:
-            kinds.add(cls.score_type.__name__.lower())
+            kinds.add(find_score_kind(cls.score_type))
         cls.kinds = frozenset(kinds)
 
     def __init__(self, shape: AttentionShape) -> None:

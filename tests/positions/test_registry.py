@@ -18,7 +18,7 @@ from diet_fairseq.errors import UserError
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit, Option, PositionScheme
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.relative import DietRel
-from diet_fairseq.positions.scores import Dense, Offsets
+from diet_fairseq.positions.scores import Dense, Offsets, Score
 from diet_fairseq.testing import check_scheme
 from tests.support import tiny
 
@@ -75,6 +75,36 @@ def test_names_that_are_taken_or_not_allowed_are_refused():
     with pytest.raises(UserError, match="lower-case letters, digits and _, but is 'My-Scheme'"):
         register_position_scheme("My-Scheme")(DietRel)
     assert "My-Scheme" not in SCHEMES
+
+
+def test_a_name_that_ends_in_a_size_leaves_no_architectures_behind():
+    before = dict(ARCH_MODEL_REGISTRY)
+    text = "the position scheme t5_tiny can't be registered, because --arch transformer_t5_tiny "
+    with pytest.raises(UserError, match=f"{text}exists .*: rename the scheme"):
+        register_position_scheme("t5_tiny")(DietRel)
+    assert before == ARCH_MODEL_REGISTRY
+    assert "t5_tiny" not in SCHEMES
+
+
+class SubclassOfOffsets(Offsets):
+    """A score of a user's own type."""
+
+
+class SlopeOfASubclass(PositionScheme):
+    """ALiBi's score for one slope."""
+
+    score_type = SubclassOfOffsets
+
+    def score(self, layout):
+        return SubclassOfOffsets(-0.5 * layout.offset_line.abs()[None].float())
+
+
+def test_a_subclass_of_a_score_s_type_is_of_its_kind():
+    assert SlopeOfASubclass.kinds == {"offsets"}
+    register_position_scheme("subclass")(SlopeOfASubclass)
+    check_scheme(SlopeOfASubclass)
+    with pytest.raises(TypeError, match="score_type must be Offsets, Factors, Dense or a subclass"):
+        type("Other", (SlopeOfASubclass,), {"score_type": Score})
 
 
 @pytest.mark.parametrize(
