@@ -79,8 +79,8 @@ def test_names_that_are_taken_or_not_allowed_are_refused():
 
 def test_a_name_that_ends_in_a_size_leaves_no_architectures_behind():
     before = dict(ARCH_MODEL_REGISTRY)
-    text = "the position scheme t5_tiny can't be registered, because --arch transformer_t5_tiny "
-    with pytest.raises(UserError, match=f"{text}exists .*: rename the scheme"):
+    text = "the position scheme t5_tiny can't be registered, because --arch "
+    with pytest.raises(UserError, match=rf"{text}\w+_t5_tiny exists .*: rename the scheme"):
         register_position_scheme("t5_tiny")(DietRel)
     assert before == ARCH_MODEL_REGISTRY
     assert "t5_tiny" not in SCHEMES
