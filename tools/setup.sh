@@ -111,10 +111,9 @@ works "$py" "$imports" || {
     fail "fairseq is installed, but does not run with PyTorch $TORCH ($reason)." \
         "Remove $VENV and run this again; the whole log is $log"
 }
-# fairseq asks for torchaudio, which serves speech alone. Beside a CPU build of PyTorch its import fails, and
-# with it that of transformers.
-works "$py" 'import torchaudio' || step "no torchaudio" "$py" -m pip uninstall --yes torchaudio
-
 step "diet_fairseq and its tools" "${pip[@]}" --no-build-isolation --editable '.[dev]'
+# fairseq asks for torchaudio, which serves speech alone. Beside a CPU build of PyTorch its import fails, and
+# with it that of transformers. Each step above can install it again, so it is removed last.
+works "$py" 'import torchaudio' || step "no torchaudio" "$py" -m pip uninstall --yes torchaudio
 say "done. '. $VENV/bin/activate' puts fairseq-train and the other commands on your PATH." \
     "From another folder: --user-dir $PWD/diet_fairseq"

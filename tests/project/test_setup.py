@@ -158,7 +158,19 @@ def test_python_3_12_compiles_nothing_and_a_broken_torchaudio_goes(machine, tmp_
     calls = (tmp_path / "calls").read_text()
     assert "fairseq-fixed==0.12.3.1\n" in calls
     assert "--no-binary" not in calls
-    assert "uninstall --yes torchaudio" in calls
+    *_, last_install, removal = calls.splitlines()
+    assert "--editable .[dev]" in last_install
+    assert removal.endswith("uninstall --yes torchaudio")
+
+
+@pytest.mark.slow
+def test_transformers_models_can_be_imported_after_set_up():
+    """transformers imports torchaudio, which fails beside the CPU build, without this package."""
+    statement = (
+        "import sys; from transformers import MarianMTModel; print('diet_fairseq' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", statement], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr
 
 
 def make(*arguments: str) -> str:
