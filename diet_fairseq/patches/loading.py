@@ -19,6 +19,7 @@ from ..checkpoints.file import TRUST, check_regular, load, read
 from ..checkpoints.plain import shorten
 from ..errors import UserError
 from ..models import warm_start
+from . import sharding
 from .patch import Proxy, intercepts, replaces
 
 logger = logging.getLogger(__name__)
@@ -92,9 +93,13 @@ def check_known_architecture(build_model: Callable, cfg: Any, *args: Any, **kwar
     return build_model(cfg, *args, **kwargs)
 
 
-@intercepts("fairseq.tasks:setup_task", plugin=UNKNOWN_NAME)
+@intercepts(
+    "fairseq.tasks:setup_task",
+    plugin=f"{UNKNOWN_NAME}; {sharding.FLAG}: the training program asks for fairscale",
+)
 def check_task(setup_task: Callable, cfg: Any, **kwargs: Any) -> Any:
     check_registered("task", getattr(cfg, "_name", None), TASK_REGISTRY)
+    sharding.replace_fairscale()
     return setup_task(cfg, **kwargs)
 
 

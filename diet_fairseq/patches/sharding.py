@@ -6,7 +6,9 @@ shared position tables) for a whole pass. Checkpoints hold full tensors, as with
 `gather_full_tensor` gathers them, and `shard_like` shards them over any number of processes.
 """
 
+import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -16,6 +18,8 @@ from ..errors import UserError
 from ..optim.sharded import gather_full_tensor, shard_like
 from .patch import intercepts, replaces
 
+#: modules that fairseq's training program can be
+PROGRAMS = ("fairseq_cli.train", "__main__")
 NAME = "fully_sharded"
 FLAG = f"--ddp-backend {NAME}"
 #: attribute of a sharded model with its compute dtype, if that is not its parameters'
@@ -32,6 +36,17 @@ REFUSED_OPTIONS = {
     # each process would drop other layers
     **dict.fromkeys(("encoder_layerdrop", "decoder_layerdrop"), "model"),
 }
+
+
+def replace_fairscale() -> None:
+    """Let the training program build its model without fairscale; `shard` shards it later.
+
+    The program imports `fsdp_enable_wrap` by its name, and fairseq-hydra-train has imported the
+    program before the plugin. Therefore this is done when the program sets up its task.
+    """
+    for name in PROGRAMS:
+        if hasattr(program := sys.modules.get(name), "fsdp_enable_wrap"):
+            program.fsdp_enable_wrap = nullcontext
 
 
 def needs_sharding(cfg: Any) -> bool:
@@ -55,19 +70,15 @@ def ignore_fairscale(is_fsdp: Any) -> bool:
     return False
 
 
-@intercepts(
-    "fairseq.trainer:Trainer.__init__",
-    plugin=f"{FLAG}: --bf16 would leave no float32 parameters to shard",
-)
-def keep_float32_parameters(
-    init: Callable, self: Any, cfg: Any, task: Any, model: Any, *args: Any, **kwargs: Any
-) -> None:
-    """With ``--bf16`` layers compute in bfloat16, and parameters stay in float32."""
+def keep_float32_parameters(cfg: Any, model: nn.Module) -> None:
+    """With ``--bf16`` let layers compute in bfloat16, and keep the parameters in float32.
+
+    fairseq's trainer would leave no float32 parameters to shard.
+    """
     is_wrapped = cfg.distributed_training.distributed_world_size > 1
     if needs_sharding(cfg) and is_wrapped and cfg.common.bf16:
         setattr(model, COMPUTE_DTYPE, torch.bfloat16)
         cfg.common.bf16 = False
-    init(self, cfg, task, model, *args, **kwargs)
 
 
 @intercepts(

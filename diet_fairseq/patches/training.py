@@ -1,14 +1,14 @@
 """fairseq's training program: its lock, its limit, and the checks that our models need.
 
-The program is imported as ``fairseq_cli.train`` or run as ``__main__``, in each process of a run on
-several GPUs. Therefore the globals of its ``main`` are changed only while ``main`` runs.
+The program is `fairseq_cli.train.main`, in each process of a run on several GPUs. fairseq-train
+imports the plugin before it calls `call_main`, fairseq-hydra-train after that, in the program.
 """
 
 import logging
 import math
+import sys
 from collections.abc import Callable
-from contextlib import nullcontext
-from functools import partial
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
 from fairseq.distributed import utils as distributed
@@ -19,53 +19,95 @@ from . import saving, sharding
 from .patch import active_reasons, intercepts
 
 logger = logging.getLogger("fairseq_cli.train")
+#: contexts that end with the process
+contexts_of_process = ExitStack()
+
+
+class CheckedTraining:
+    """Whether `call_main` has checked the training of this process."""
+
+    is_running = False
 
 
 @intercepts(
     "fairseq.distributed.utils:call_main",
-    correctness="two trainings that write to one folder overwrite each other's checkpoints, and a "
-    "finished run that is started again makes and saves one more update",
-    plugin="masked_lm_nsp's model, task and criterion need each other, and fully_sharded builds "
-    "its model without fairscale",
+    correctness="two trainings that write to one folder overwrite each other's checkpoints",
+    plugin="masked_lm_nsp's model, task and criterion need each other, and options can't be "
+    "combined with fully_sharded",
 )
 def run_training(call_main: Callable, cfg: Any, main: Callable, **kwargs: Any) -> Any:
     if "validate_and_save" not in getattr(main, "__globals__", {}):  # another program
         return call_main(cfg, main, **kwargs)
-    check_objective(cfg)
-    sharding.check_options(cfg)
-    needs_lock = "correctness" in active_reasons() and not cfg.checkpoint.no_save
-    if needs_lock:  # by the process that saves; torchrun and Slurm set its rank
+    check_training(cfg)
+    if not cfg.checkpoint.no_save:  # torchrun and Slurm set the rank of the process that saves
         distributed.infer_init_method(cfg.distributed_training)
-        needs_lock = distributed.is_master(cfg.distributed_training)
-    with saving.lock_folder(cfg.checkpoint.save_dir) if needs_lock else nullcontext():
+    with lock_checkpoints(cfg):
         return call_main(cfg, run_program, program=main, **kwargs)
 
 
 def run_program(cfg: Any, program: Callable, **kwargs: Any) -> None:
-    """Run ``program``, the training program's ``main``, with our changes.
+    """Run ``program``, the training program's ``main``, whose configuration is checked.
 
     fairseq sends this function by its name to the processes of a run on several GPUs.
     """
-    # The model is built without fairscale's context, and `sharding` shards it later.
-    changes: dict[str, Callable] = {"fsdp_enable_wrap": nullcontext}
-    names = program.__globals__
-    if "correctness" in active_reasons():
-        changes["train"] = partial(stop_at_max_update, names["train"])
-    originals = {name: names[name] for name in changes}
-    names.update(changes)
+    CheckedTraining.is_running = True
     try:
         program(cfg, **kwargs)
     finally:
-        names.update(originals)
+        CheckedTraining.is_running = False
 
 
-def stop_at_max_update(train: Callable, cfg: Any, trainer: Any, task: Any, epoch_itr: Any) -> Any:
-    """Train an epoch, unless a resumed run has reached ``--max-update`` already."""
-    updates, limit = trainer.get_num_updates(), cfg.optimization.max_update or math.inf
-    if updates < limit:
-        return train(cfg, trainer, task, epoch_itr)
-    logger.info(f"Stopping training due to num_updates: {updates} >= max_update: {limit}")
-    return [None], True
+@intercepts(
+    "fairseq.trainer:Trainer.__init__",
+    correctness="fairseq-hydra-train: two trainings write to one folder",
+    plugin="fairseq-hydra-train: the checks of call_main; fully_sharded: --bf16 would leave no "
+    "float32 parameters to shard",
+)
+def prepare_trainer(
+    init: Callable, self: Any, cfg: Any, task: Any, model: Any, *args: Any, **kwargs: Any
+) -> None:
+    if not CheckedTraining.is_running and is_training_program():  # fairseq-hydra-train
+        check_training(cfg)
+        contexts_of_process.enter_context(lock_checkpoints(cfg))
+        CheckedTraining.is_running = True
+    sharding.keep_float32_parameters(cfg, model)
+    init(self, cfg, task, model, *args, **kwargs)
+
+
+@intercepts(
+    "fairseq.checkpoint_utils:load_checkpoint",
+    correctness="a finished run that is started again makes and saves one more update",
+)
+def stop_at_max_update(
+    load_checkpoint: Callable, cfg: Any, trainer: Any, *args: Any, **kwargs: Any
+) -> Any:
+    """Load the checkpoint; if it has ``--max-update`` updates, the training has no epoch left."""
+    loaded = load_checkpoint(cfg, trainer, *args, **kwargs)
+    optimization = trainer.cfg.optimization
+    updates, limit = trainer.get_num_updates(), optimization.max_update or math.inf
+    if updates >= limit:
+        logger.info(f"Stopping training due to num_updates: {updates} >= max_update: {limit}")
+        optimization.max_epoch = -1  # 0 means no limit
+    return loaded
+
+
+def is_training_program() -> bool:
+    """Whether this process runs fairseq's training program, not a user's own program."""
+    return any(hasattr(sys.modules.get(name), "validate_and_save") for name in sharding.PROGRAMS)
+
+
+def check_training(cfg: Any) -> None:
+    """Refuse options that our models and our sharding can't have."""
+    check_objective(cfg)
+    sharding.check_options(cfg)
+
+
+def lock_checkpoints(cfg: Any) -> AbstractContextManager[None]:
+    """The lock of the folder of checkpoints, for the process that saves them."""
+    saves = not cfg.checkpoint.no_save and distributed.is_master(cfg.distributed_training)
+    if saves and "correctness" in active_reasons():
+        return saving.lock_folder(cfg.checkpoint.save_dir)
+    return nullcontext()
 
 
 def check_objective(cfg: Any) -> None:

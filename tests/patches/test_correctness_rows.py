@@ -48,8 +48,12 @@ TESTS = {
         "test_preprocessing.py::test_a_carriage_return_within_a_line_is_white_space[3]",
     "fairseq.data.dictionary:find_offsets":
         "test_preprocessing.py::test_a_carriage_return_within_a_line_is_white_space[3]",
-    "fairseq.distributed.utils:call_main":
+    "fairseq.checkpoint_utils:load_checkpoint":
         "test_finished_runs.py::test_a_finished_run_changes_nothing_when_started_again",
+    "fairseq.distributed.utils:call_main":
+        "test_folder_in_use.py::test_a_second_training_is_refused_and_touches_nothing",
+    "fairseq.trainer:Trainer.__init__":
+        "test_hydra_training.py::test_two_trainings_don_t_write_into_one_folder",
     "fairseq.models.fairseq_model:BaseFairseqModel.prepare_for_inference_":
         "test_precision.py::test_a_stock_model_trains_and_translates_in_bf16",
 }  # fmt: skip
