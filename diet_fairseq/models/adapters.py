@@ -281,6 +281,11 @@ class PositionalDecoder(FairseqStack, Decoder, FairseqIncrementalDecoder):
 
     def build_output_projection(self, cfg: Any, dictionary: Any, embed_tokens: Any) -> None:
         """Build fairseq's projection; ``--decoder-output-bias`` adds a bias (V,), zero at first."""
+        if cfg.tie_adaptive_weights and cfg.adaptive_softmax_cutoff is not None:
+            raise UserError(
+                "--tie-adaptive-weights needs adaptive input embeddings, which translation models "
+                "of fairseq lack: leave it out"
+            )
         TransformerDecoderBase.build_output_projection(self, cfg, dictionary, embed_tokens)
         if getattr(cfg, "decoder_output_bias", False):
             if self.output_projection is None:
@@ -299,7 +304,8 @@ class PositionalDecoder(FairseqStack, Decoder, FairseqIncrementalDecoder):
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> Any:
         output = f"{name}.output_projection.weight"
-        if output not in state_dict:
+        # an adaptive softmax has no such projection
+        if self.output_projection is not None and output not in state_dict:
             old = "embed_tokens.weight" if self.share_input_output_embed else "embed_out"
             if f"{name}.{old}" in state_dict:
                 state_dict[output] = state_dict[f"{name}.{old}"]
