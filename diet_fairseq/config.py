@@ -4,14 +4,16 @@ import logging
 import re
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from importlib import import_module
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypeVar
 
 from .attention.backends import BACKENDS
-from .errors import UserError, check_positive
+from .errors import UserError, check_positive, one_line
 from .positions import SCHEMES, PositionScheme
 from .positions.options import Option, at_least
 
@@ -208,15 +210,44 @@ class PositionConfig:
 
     @classmethod
     def from_args(cls, args: Namespace | Any) -> "PositionConfig":
-        """Read and check the options in fairseq's arguments, and set missing defaults."""
-        options = position_options().items()
-        config = cls(**{name: getattr(args, name, option.default) for name, option in options})
-        if config.position_scheme not in SCHEMES:
+        """Read and check the options in fairseq's arguments, and set missing defaults.
+
+        Args:
+            args: the model's section of fairseq-hydra-train, or fairseq-train's Namespace, in which
+                the parser checked the names, and other parts of fairseq have options, too
+        """
+        if isinstance(args, Mapping):
+            options = {name: value for name, value in args.items() if is_position_option(name)}
+            return cls._create(options, "model.")
+        names = position_options()
+        return cls._create({name: getattr(args, name) for name in names if hasattr(args, name)})
+
+    @classmethod
+    def from_options(cls, scheme: str, options: Mapping[str, Any] | None) -> "PositionConfig":
+        """Check the options of plain PyTorch or transformers, and set missing defaults.
+
+        Args:
+            scheme: a key of `SCHEMES`
+            options: values by name, such as ``{"position_rank": 32}``; None is the default
+        """
+        if "position_scheme" in (options or {}):
             raise UserError(
-                f"--position-scheme must be one of {', '.join(SCHEMES)}, but is "
-                f"{config.position_scheme}: if a package of your own registers it, import that "
-                "package first (--user-dir in commands)"
+                "position_scheme must not be one of the position options, because it is set beside "
+                "them: leave it out"
             )
+        return cls._create({**(options or {}), "position_scheme": scheme})
+
+    @classmethod
+    def _create(cls, options: Mapping[str, Any], prefix: str = "") -> "PositionConfig":
+        """Check names, types and combinations of options, and set missing defaults."""
+        find_scheme(options.get("position_scheme"))
+        check_names_and_types(options, prefix)
+        config = cls(
+            **{
+                name: option.default if options.get(name) is None else options[name]
+                for name, option in position_options().items()
+            }
+        )
         config.attention_backend = current_backend(config.attention_backend)
         config._check()
         config._set_defaults()
@@ -314,6 +345,22 @@ class PositionConfig:
             or (self.segment_scheme == "per-head" and name in SEGMENT_OPTIONS)
         )
 
+    def check_no_segments(self, model: str, advice: str) -> None:
+        """Refuse segments in a model that has none."""
+        if self.segment_scheme not in (None, "none"):
+            raise UserError(
+                f"--segment-scheme {self.segment_scheme} needs segments, which {model} lacks: "
+                f"{advice}"
+            )
+
+    def check_no_cross_attention(self) -> None:
+        """Refuse a scheme in cross-attention in an encoder."""
+        if self.position_cross_attention:
+            raise UserError(
+                "--position-cross-attention needs cross-attention, which an encoder lacks: leave "
+                "it out"
+            )
+
     def check_backend(self, scheme: PositionScheme) -> None:
         """Refuse a backend that does not compute all kinds of the scheme's terms."""
         backend = BACKENDS.get(self.attention_backend)
@@ -360,6 +407,69 @@ def current_backend(name: str) -> str:
     return "auto"
 
 
+def find_scheme(name: Any) -> type[PositionScheme]:
+    """The scheme of this name.
+
+    Raises:
+        UserError: no scheme is registered under the name
+    """
+    scheme = SCHEMES.get(name) if isinstance(name, str) else None
+    if scheme is None:
+        raise UserError(
+            f"--position-scheme must be one of {', '.join(SCHEMES)}, but is {name}: if a package "
+            "of your own registers it, import that package first (--user-dir in commands)"
+        )
+    return scheme
+
+
+#: types of options -> their values in words
+VALUES_IN_WORDS = {
+    int: "an integer",
+    float: "a number",
+    bool: "true or false",
+    str: "text in quotes",
+}
+#: beginnings of the names of position options, which no option of fairseq's models has
+PREFIXES = ("position_", "projection_", "segment_")
+#: name of the description of the positions in a checkpoint (`positions.description`)
+DESCRIPTION = "position_description"
+
+
+def is_position_option(name: Any) -> bool:
+    """Whether a model's option is, or was meant to be, a position option."""
+    return name in position_options() or (str(name).startswith(PREFIXES) and name != DESCRIPTION)
+
+
+def check_names_and_types(options: Mapping[str, Any], prefix: str = "") -> None:
+    """Refuse misspelt position options and values of a wrong type.
+
+    Args:
+        options: values by name; None is the default
+        prefix: the beginning of the names in error messages
+
+    Raises:
+        UserError: an option does not exist, or a value has another type than its option
+    """
+    declared = position_options()
+    for name, value in options.items():
+        option, key = declared.get(name), f"{prefix}{one_line(str(name))}"
+        if option is None:
+            # a checkpoint has the options of all schemes that were registered in its training
+            if value is not None and value is not False:
+                known = get_close_matches(str(name), declared) or sorted(declared)
+                raise UserError(f"{key} is not an option: correct it to {' or '.join(known)}")
+        elif value is not None and not has_type(value, option.type):
+            raise UserError(
+                f"{key} must be {VALUES_IN_WORDS[option.type]}, but is {value!r}: change it"
+            )
+
+
+def has_type(value: Any, kind: type) -> bool:
+    """Whether a value has the type; an integer is also a number, but True is not."""
+    accepted = {int: Integral, float: Real}.get(kind, kind)
+    return isinstance(value, accepted) and (kind is bool or not isinstance(value, bool))
+
+
 def schemes_with(option: str) -> list[str]:
     """The names of the schemes that act in attention and have this option."""
     return [
@@ -379,6 +489,18 @@ def encoder_defaults(scheme: type[PositionScheme], has_segments: bool) -> dict[s
     if has_segments:
         defaults["segment_scheme"] = scheme.segment_scheme
     return defaults
+
+
+def add_encoder_defaults(
+    scheme: str, options: Mapping[str, Any] | None, has_segments: bool = False
+) -> dict[str, Any]:
+    """The options of plain PyTorch or transformers with the defaults of encoders.
+
+    Raises:
+        UserError: the scheme does not exist
+    """
+    given = {name: value for name, value in (options or {}).items() if value is not None}
+    return encoder_defaults(find_scheme(scheme), has_segments) | given
 
 
 def acts_in_attention(scheme: type[PositionScheme]) -> bool:

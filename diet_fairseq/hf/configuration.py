@@ -1,6 +1,5 @@
 """Configurations: fairseq's model options and the position options."""
 
-from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,7 +9,12 @@ from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 from transformers.modeling_outputs import Seq2SeqModelOutput
 
-from ..config import PositionConfig
+from ..config import (
+    PositionConfig,
+    add_encoder_defaults,
+    check_names_and_types,
+    is_position_option,
+)
 from ..errors import MAX_UNTRUSTED_VALUES, UserError
 from ..files import read_json
 from ..positions import Limit
@@ -75,7 +79,7 @@ class DietConfig(PreTrainedConfig):
     Attributes:
         position_scheme: a key of `SCHEMES`
         position_options: further fields of `PositionConfig`, such as ``position_clip`` (default:
-            the scheme's defaults)
+            the defaults of ``roberta_<scheme>`` and ``transformer_<scheme>``)
         segment_gain: the gain of the scores of per-head segments; None: `SEGMENT_GAIN`
         embedding_dim: width of token embeddings; None: the encoder's width
         layer_norm_eps: epsilon of LayerNorm
@@ -114,6 +118,26 @@ class DietConfig(PreTrainedConfig):
     eos_token_id: int | list[int] | None = 2
     tie_word_embeddings: bool = True
 
+    def __post_init__(self, **kwargs: Any) -> None:
+        """Set the other options, and check the options of positions and the sizes.
+
+        Raises:
+            UserError: an option is not valid, or does not fit the others
+        """
+        options = {name: value for name, value in kwargs.items() if is_position_option(name)}
+        check_names_and_types(options)
+        if options:
+            raise UserError(
+                f"{' and '.join(options)} must be in position_options: write "
+                f"position_options={options}"
+            )
+        super().__post_init__(**kwargs)
+        self.check_stacks()
+
+    def check_stacks(self) -> None:
+        """Refuse options that the encoder or the decoder can't have."""
+        self.stack("encoder").attention_shape()
+
     def validate_sizes(self) -> None:
         """Refuse unreasonable sizes before memory is allocated."""
         values = {**vars(self), **(self.position_options or {})}
@@ -123,8 +147,7 @@ class DietConfig(PreTrainedConfig):
     @property
     def positions(self) -> PositionConfig:
         """The position options; a `UserError` if one is not valid."""
-        options = self.position_options or {}
-        return PositionConfig.from_args(Namespace(**options, position_scheme=self.position_scheme))
+        return PositionConfig.from_options(self.position_scheme, self.position_options)
 
     def stack(self, side: str) -> StackConfig:
         """The sizes and options of the ``side``, "encoder" or "decoder".
@@ -182,6 +205,19 @@ class DietEncoderConfig(DietConfig):
     pooler_activation_fn: str = "tanh"
     pooler_dropout: float | int = 0.0
 
+    def __post_init__(self, **kwargs: Any) -> None:
+        if self.transformers_version is None:
+            # a saved configuration has its version; it states all options, or was made by version
+            # 0.4 or before, when it had the defaults of translation models
+            self.position_options = (
+                add_encoder_defaults(self.position_scheme, self.position_options) or None
+            )
+        super().__post_init__(**kwargs)
+
+    def check_stacks(self) -> None:
+        super().check_stacks()
+        self.positions.check_no_cross_attention()
+
     @property
     def type_vocab_size(self) -> int:
         """The number of segments."""
@@ -217,3 +253,7 @@ class DietTransformerConfig(DietConfig):
     is_encoder_decoder: bool = True
     decoder_start_token_id: int | None = 2
     use_cache: bool = True
+
+    def check_stacks(self) -> None:
+        super().check_stacks()
+        self.stack("decoder")

@@ -1,7 +1,7 @@
 """Encoder-decoder models: translation with transformers' `generate`."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 from transformers import GenerationMixin
@@ -30,8 +30,10 @@ SOURCE, TARGET = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
 class TransformersCache:
     """A cache of transformers with the interface of `transformer.DecodingCache`.
 
-    transformers reorders the cache itself.
+    transformers reorders the cache itself, and every row has its own source.
     """
+
+    beams: ClassVar[int] = 1
 
     cache: EncoderDecoderCache  # a static cache has longer tensors than the stored keys
     length: int  # number of target tokens in the cache

@@ -5,15 +5,14 @@ from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
 from fairseq.models import ARCH_MODEL_REGISTRY, register_model_architecture
 from omegaconf import DictConfig, open_dict
 
-from ..config import PositionConfig, position_options, registration_hooks, translation_schemes
-from ..errors import UserError, one_line
+from ..config import PositionConfig, registration_hooks, translation_schemes
+from ..errors import UserError
 from ..positions import SCHEMES, PositionScheme
 from ..positions.description import describe, serialize_description
 from ..version import __version__
@@ -124,11 +123,8 @@ def validate_options(args: Any, unsupported: tuple[str, ...]) -> PositionConfig:
                 f"--{name.replace('_', '-')} {getattr(args, name)} can't be combined with "
                 "position schemes: leave it out, or use fairseq's own model"
             )
-    is_configuration = isinstance(args, DictConfig)
-    if is_configuration:
-        check_configuration(args)
     config = PositionConfig.from_args(args)
-    with open_dict(args) if is_configuration else nullcontext():
+    with open_dict(args) if isinstance(args, DictConfig) else nullcontext():
         config.write_to(args)
         args.position_description = serialize_description(describe(config))
         args.no_token_positional_embeddings = config.position_input == "none"
@@ -143,40 +139,3 @@ def to_namespace(args: Any) -> Namespace:
     `TransformerConfig.from_namespace` would drop our options of a DictConfig.
     """
     return args if isinstance(args, Namespace) else Namespace(**args)
-
-
-#: types of options -> their values in a YAML file, in words
-YAML_VALUES = {int: "an integer", float: "a number", bool: "true or false", str: "text in quotes"}
-
-
-def check_configuration(model: Mapping[str, Any]) -> None:
-    """Refuse misspelt position options and values of a wrong type, as the command line does.
-
-    Raises:
-        UserError: an option does not exist, or a value has another type than its option
-    """
-    options = position_options()
-    for name, value in model.items():
-        option, key = options.get(name), f"model.{one_line(str(name))}"
-        if option is not None:
-            if value is not None and not has_type(value, option.type):
-                raise UserError(
-                    f"{key} must be {YAML_VALUES[option.type]}, but is {value!r}: change it"
-                )
-        elif str(name).startswith("position_") and name != "position_description":
-            known = get_close_matches(name, options) or sorted(options)
-            raise UserError(f"{key} is not an option: correct it to {' or '.join(known)}")
-
-
-def has_type(value: Any, kind: type) -> bool:
-    """Whether a value of YAML has the type; an integer is also a number, but true is not."""
-    return type(value) is kind or (kind is float and type(value) is int)
-
-
-def check_no_segments(config: PositionConfig, model: str, instead: str) -> None:
-    """Refuse segments in a model that has none."""
-    if config.segment_scheme not in (None, "none"):
-        raise UserError(
-            f"--segment-scheme {config.segment_scheme} needs segments, which {model} lacks: "
-            f"{instead}"
-        )

@@ -24,7 +24,6 @@ from . import growing
 from .adapters import PositionalEncoder, layer_norm_eps
 from .architectures import (
     ArchitectureFunction,
-    check_no_segments,
     register_architectures,
     set_defaults,
     to_namespace,
@@ -140,13 +139,9 @@ class DietRobertaModel(WarmStart, RobertaModel):
                 "this task needs a decoder, which an encoder lacks: use --arch transformer_..."
             )
         config = validate_options(args, UNSUPPORTED)
-        if config.position_cross_attention:
-            raise UserError(
-                "--position-cross-attention needs cross-attention, which an encoder lacks: leave "
-                "it out"
-            )
+        config.check_no_cross_attention()
         if not cls.has_segments:
-            check_no_segments(config, "a RoBERTa", "leave it out, or use --arch bert_...")
+            config.check_no_segments("a RoBERTa", "leave it out, or use --arch bert_...")
         args = to_namespace(args)
         if not hasattr(args, "max_positions"):
             if not hasattr(args, "tokens_per_sample"):

@@ -17,7 +17,6 @@ from ..errors import UserError
 from . import growing
 from .adapters import SWISH, PositionalDecoder, PositionalEncoder
 from .architectures import (
-    check_no_segments,
     register_architectures,
     set_defaults,
     to_namespace,
@@ -70,7 +69,7 @@ class DietTransformerModel(WarmStart, TransformerModel):
                     f"use --position-input {value} instead"
                 )
         config = validate_options(args, UNSUPPORTED)
-        check_no_segments(config, "a translation model", "leave it out")
+        config.check_no_segments("a translation model", "leave it out")
         if args.no_cross_attention and config.position_cross_attention:
             raise UserError(
                 "--position-cross-attention has no effect with --no-cross-attention: leave one of "

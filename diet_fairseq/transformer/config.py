@@ -1,15 +1,15 @@
 """The sizes and options of an encoder or a decoder."""
 
-from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..attention.compressed import Compression
-from ..config import PositionConfig
+from ..config import PositionConfig, add_encoder_defaults
 from ..errors import UserError
 from ..positions import AttentionShape, Limit, PositionScheme
 from ..positions.sampling import PositionSampling
@@ -75,6 +75,16 @@ class StackConfig:
     segment_gain: float | None = None
 
     def __post_init__(self) -> None:
+        side = "decoder" if self.is_decoder else "encoder"
+        for name, size in {
+            f"the {side}'s number of layers": self.layers,
+            f"the {side}'s width": self.embed_dim,
+            f"the {side}'s feed-forward width": self.ffn_embed_dim,
+            f"the {side}'s number of attention heads": self.heads,
+            self.limit.flag: self.limit.positions,
+        }.items():
+            if not isinstance(size, Integral) or size < 1:
+                raise UserError(f"{name} must be an integer of at least 1, but is {size!r}")
         if self.is_decoder and self.positions.scheme.compressed:
             raise UserError(
                 f"--position-scheme {self.positions.position_scheme} compresses all keys, future "
@@ -85,6 +95,8 @@ class StackConfig:
                 f"the width must be a multiple of the {self.heads} attention heads, but is "
                 f"{self.embed_dim}: change one of them"
             )
+        if self.is_decoder:
+            self.positions.check_no_segments("a translation model", "leave it out")
 
     @classmethod
     def for_scheme(
@@ -98,7 +110,10 @@ class StackConfig:
         position_options: dict[str, Any] | None = None,
         **options: Any,
     ) -> "StackConfig":
-        """The configuration for a scheme, with the feed-forward width 4 d unless it is given.
+        """The configuration of a `Transformer`, with the feed-forward width 4 d unless it is given.
+
+        The defaults of position options are the defaults of ``transformer_<scheme>``. An encoder
+        without a decoder has other defaults, see `for_encoder`.
 
         Args:
             scheme: a key of `SCHEMES`
@@ -112,12 +127,45 @@ class StackConfig:
         Raises:
             UserError: an option is not valid, or the scheme does not have it
         """
-        positions = PositionConfig.from_args(
-            Namespace(position_scheme=scheme, **position_options or {})
-        )
+        positions = PositionConfig.from_options(scheme, position_options)
         limit = Limit(max_positions, "max_positions")
         options.setdefault("ffn_embed_dim", 4 * embed_dim)
         return cls(positions, layers, embed_dim, heads=heads, limit=limit, **options)
+
+    @classmethod
+    def for_encoder(
+        cls,
+        scheme: str,
+        *,
+        has_segments: bool = False,
+        position_options: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> "StackConfig":
+        """The configuration of an encoder without a decoder, with RoBERTa's defaults.
+
+        The defaults of position options are the defaults of ``roberta_<scheme>``: TUPE unties
+        [CLS], and relative scores start with a peak of 6, without which training may stay on a
+        plateau.
+
+        Args:
+            scheme: a key of `SCHEMES`
+            has_segments: whether tokens have segments as in ``bert_<scheme>``
+            position_options: as in `for_scheme`
+            options: the other arguments of `for_scheme`
+
+        Raises:
+            UserError: an option is not valid, or the scheme or an encoder does not have it
+        """
+        defaults = {
+            "activation": torch.nn.functional.gelu,
+            "layernorm_embedding": True,
+            "scale_embedding": False,
+            "attention_dropout": 0.1,
+        }
+        position_options = add_encoder_defaults(scheme, position_options, has_segments)
+        config = cls.for_scheme(scheme, position_options=position_options, **defaults | options)
+        config.positions.check_no_cross_attention()
+        return config
 
     @property
     def length_limit(self) -> Limit:
