@@ -136,7 +136,7 @@ class DietConfig(PreTrainedConfig):
 
     def check_stacks(self) -> None:
         """Refuse options that the encoder or the decoder can't have."""
-        self.stack("encoder").attention_shape()
+        self.stack("encoder")
 
     def validate_sizes(self) -> None:
         """Refuse unreasonable sizes before memory is allocated."""

@@ -35,23 +35,28 @@ class SegmentScores(ScoreParameters):
         return Dense(product(query, key.to(query.dtype)))
 
 
-def check_segments(segments: Tensor, tokens: Tensor, number: int) -> Tensor:
-    """(B, T) segment ids as int64, after a check of their shape and their range.
+def check_segments(segments: Tensor, tokens: Tensor, number: int | None) -> Tensor:
+    """(B, T) segment ids as int64, after a check of their type, their shape and their range.
 
     Args:
         segments: (B, T) integers
         tokens: (B, T), the tokens of the batch
-        number: the number of segments of the model
+        number: the number of segments of the model; None: the model ignores segments
 
     Raises:
-        UserError: the shape differs from the shape of the tokens, or an id is out of range
+        UserError: ids are not integers, their shape differs from the shape of the tokens, or an id
+            is out of range
     """
     if segments.shape != tokens.shape:
         raise UserError(
             f"segments must have the shape of tokens, {tuple(tokens.shape)}, but have "
             f"{tuple(segments.shape)}: give one segment id for each token"
         )
-    if segments.numel():
+    if segments.is_floating_point() or segments.is_complex():
+        raise UserError(
+            f"segments must be integers, but are {segments.dtype}: convert them with .long()"
+        )
+    if number is not None and segments.numel():
         lowest, highest = torch.stack(segments.aminmax()).tolist()
         if lowest < 0 or highest >= number:
             raise UserError(

@@ -97,6 +97,7 @@ class StackConfig:
             )
         if self.is_decoder:
             self.positions.check_no_segments("a translation model", "leave it out")
+        self.attention_shape()  # checks the number of compressed keys
 
     @classmethod
     def for_scheme(
@@ -156,7 +157,7 @@ class StackConfig:
         Raises:
             UserError: an option is not valid, or the scheme or an encoder does not have it
         """
-        defaults = {
+        defaults: dict[str, Any] = {
             "activation": torch.nn.functional.gelu,
             "layernorm_embedding": True,
             "scale_embedding": False,

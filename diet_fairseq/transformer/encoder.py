@@ -91,11 +91,11 @@ class Encoder(Stack):
             need_weights: also return `EncoderOutput.weights`
 
         Raises:
-            UserError: a sentence is longer than the length limit, or a segment id is out of range
+            UserError: a sentence is longer than the length limit, or segments are not valid
         """
         if padding_mask is None:
             padding_mask = tokens.eq(self.padding_idx)  # type: ignore[union-attr]  # (B, T)
-        if segments is not None and self.num_segments is not None:
+        if segments is not None:
             segments = check_segments(segments, padding_mask, self.num_segments)
         layout = Layout.of_self_attention(padding_mask, segments=segments)
         check_length(layout, self.limit)

@@ -78,9 +78,7 @@ def read_configuration(folder: Path) -> Any:
     with as_user_error(
         lambda error: f"{path} is not valid ({shorten(' '.join(str(error).split()))}): {ADVICE}"
     ):
-        config = OURS[values["model_type"]](**values)
-        config.stack("encoder").attention_shape()  # checks the options of positions
-    return config
+        return OURS[values["model_type"]](**values)
 
 
 def import_ours(folder: Path, out: Path, config: Any, data: Path) -> list[str]:
