@@ -217,31 +217,35 @@ class PositionConfig:
                 the parser checked the names, and other parts of fairseq have options, too
         """
         if isinstance(args, Mapping):
-            options = {name: value for name, value in args.items() if is_position_option(name)}
-            return cls._create(options, "model.")
+            return cls._create(select_position_options(args), DESCRIPTION in args, "model.")
         names = position_options()
         return cls._create({name: getattr(args, name) for name in names if hasattr(args, name)})
 
     @classmethod
-    def from_options(cls, scheme: str, options: Mapping[str, Any] | None) -> "PositionConfig":
+    def from_options(
+        cls, scheme: str, options: Mapping[str, Any] | None, is_saved: bool = False
+    ) -> "PositionConfig":
         """Check the options of plain PyTorch or transformers, and set missing defaults.
 
         Args:
             scheme: a key of `SCHEMES`
             options: values by name, such as ``{"position_rank": 32}``; None is the default
+            is_saved: whether the options come from a file, see `check_names_and_types`
         """
         if "position_scheme" in (options or {}):
             raise UserError(
                 "position_scheme must not be one of the position options, because it is set beside "
                 "them: leave it out"
             )
-        return cls._create({**(options or {}), "position_scheme": scheme})
+        return cls._create({**(options or {}), "position_scheme": scheme}, is_saved)
 
     @classmethod
-    def _create(cls, options: Mapping[str, Any], prefix: str = "") -> "PositionConfig":
+    def _create(
+        cls, options: Mapping[str, Any], is_saved: bool = False, prefix: str = ""
+    ) -> "PositionConfig":
         """Check names, types and combinations of options, and set missing defaults."""
         find_scheme(options.get("position_scheme"))
-        check_names_and_types(options, prefix)
+        check_names_and_types(options, is_saved, prefix)
         config = cls(
             **{
                 name: option.default if options.get(name) is None else options[name]
@@ -435,16 +439,25 @@ PREFIXES = ("position_", "projection_", "segment_")
 DESCRIPTION = "position_description"
 
 
-def is_position_option(name: Any) -> bool:
-    """Whether a model's option is, or was meant to be, a position option."""
-    return name in position_options() or (str(name).startswith(PREFIXES) and name != DESCRIPTION)
+def select_position_options(options: Mapping[Any, Any]) -> dict[str, Any]:
+    """The position options among a model's options, and options that were meant to be such."""
+    declared = position_options()
+    return {
+        str(name): value
+        for name, value in options.items()
+        if name in declared or (str(name).startswith(PREFIXES) and name != DESCRIPTION)
+    }
 
 
-def check_names_and_types(options: Mapping[str, Any], prefix: str = "") -> None:
+def check_names_and_types(
+    options: Mapping[str, Any], is_saved: bool = False, prefix: str = ""
+) -> None:
     """Refuse misspelt position options and values of a wrong type.
 
     Args:
         options: values by name; None is the default
+        is_saved: whether the options come from a checkpoint or an exported folder, which have the
+            options of all schemes that were registered then; unknown options may then be off
         prefix: the beginning of the names in error messages
 
     Raises:
@@ -454,8 +467,7 @@ def check_names_and_types(options: Mapping[str, Any], prefix: str = "") -> None:
     for name, value in options.items():
         option, key = declared.get(name), f"{prefix}{one_line(str(name))}"
         if option is None:
-            # a checkpoint has the options of all schemes that were registered in its training
-            if value is not None and value is not False:
+            if not (is_saved and (value is None or value is False)):
                 known = get_close_matches(str(name), declared) or sorted(declared)
                 raise UserError(f"{key} is not an option: correct it to {' or '.join(known)}")
         elif value is not None and not has_type(value, option.type):
@@ -499,8 +511,9 @@ def add_encoder_defaults(
     Raises:
         UserError: the scheme does not exist
     """
-    given = {name: value for name, value in (options or {}).items() if value is not None}
-    return encoder_defaults(find_scheme(scheme), has_segments) | given
+    given = dict(options or {})
+    defaults = encoder_defaults(find_scheme(scheme), has_segments).items()
+    return given | {name: value for name, value in defaults if given.get(name) is None}
 
 
 def acts_in_attention(scheme: type[PositionScheme]) -> bool:

@@ -13,7 +13,7 @@ from ..config import (
     PositionConfig,
     add_encoder_defaults,
     check_names_and_types,
-    is_position_option,
+    select_position_options,
 )
 from ..errors import MAX_UNTRUSTED_VALUES, UserError
 from ..files import read_json
@@ -124,7 +124,7 @@ class DietConfig(PreTrainedConfig):
         Raises:
             UserError: an option is not valid, or does not fit the others
         """
-        options = {name: value for name, value in kwargs.items() if is_position_option(name)}
+        options = select_position_options(kwargs)
         check_names_and_types(options)
         if options:
             raise UserError(
@@ -147,7 +147,8 @@ class DietConfig(PreTrainedConfig):
     @property
     def positions(self) -> PositionConfig:
         """The position options; a `UserError` if one is not valid."""
-        return PositionConfig.from_options(self.position_scheme, self.position_options)
+        is_saved = self.transformers_version is not None
+        return PositionConfig.from_options(self.position_scheme, self.position_options, is_saved)
 
     def stack(self, side: str) -> StackConfig:
         """The sizes and options of the ``side``, "encoder" or "decoder".
