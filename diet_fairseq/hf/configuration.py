@@ -1,5 +1,6 @@
 """Configurations: fairseq's model options and the position options."""
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,6 +20,8 @@ from ..errors import MAX_UNTRUSTED_VALUES, UserError
 from ..files import read_json
 from ..positions import Limit
 from ..transformer import StackConfig
+
+logger = logging.getLogger(__name__)
 
 #: name of the cache of keys and values in model outputs; transformers 5.24 renamed it
 CACHE = "cache" if hasattr(Seq2SeqModelOutput, "cache") else "past_key_values"
@@ -125,8 +128,11 @@ class DietConfig(PreTrainedConfig):
             UserError: an option is not valid, or does not fit the others
         """
         options = select_position_options(kwargs)
-        check_names_and_types(options)
-        if options:
+        if options and self.transformers_version is not None:
+            # version 0.4 and before ignored and saved them
+            logger.warning("config.json: ignoring %s beside position_options", ", ".join(options))
+        elif options:
+            check_names_and_types(options)
             raise UserError(
                 f"{' and '.join(options)} must be in position_options: write "
                 f"position_options={options}"

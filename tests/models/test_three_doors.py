@@ -185,6 +185,13 @@ def test_the_scheme_is_not_one_of_the_position_options():
         hf.DietEncoderConfig(position_scheme="t5", position_options={"position_scheme": "shaw"})
 
 
+def test_a_saved_option_that_earlier_versions_ignored_is_ignored_with_a_warning(caplog):
+    saved = {"transformers_version": "5.24.0", "position_rank": 4}
+    positions = hf.DietEncoderConfig(position_scheme="diet_abs", **saved, **ENCODER).positions
+    assert positions.position_rank is None
+    assert "ignoring position_rank beside position_options" in caplog.text
+
+
 # --- combinations with the model --------------------------------------------------------------
 
 
