@@ -8,6 +8,7 @@ import re
 import subprocess
 import time
 from pathlib import Path
+from shutil import copy
 
 import pytest
 import yaml
@@ -30,7 +31,7 @@ from tests.support.pages import (
 )
 from tests.support.texts import corpus, sentences, write
 
-USING, GUIDE = "docs/using-a-model.md", "CONTRIBUTING.md"
+TRAINING, USING, GUIDE = "docs/training.md", "docs/using-a-model.md", "CONTRIBUTING.md"
 WITH_FAIRSEQ = "Use it with fairseq"
 OWN_DATA = "Train on your own data"
 OTHER_POSITIONS = "Start from another model"
@@ -38,8 +39,15 @@ OWN_SCHEME = "A new scheme is one file"
 #: pages whose blocks run with the files of docs/training.md
 PAGES = (USING, "docs/schemes.md", "docs/look.md", "docs/design.md")
 FROM_ELSEWHERE = "docs/hugging-face.md"
-WALKS = ("README.md", "docs/quickstart.md", "docs/training.md", GUIDE, FROM_ELSEWHERE)
+WALKS = ("README.md", "docs/quickstart.md", TRAINING, GUIDE, FROM_ELSEWHERE)
 SMALLER = {"--max-tokens 4096": "--max-tokens 400", "--max-update 5000": "--max-update 6"}
+SMALLER_ENCODER = {
+    "-s 32000": "-s 60",
+    "_base": "_tiny",
+    "--tokens-per-sample 512": "--tokens-per-sample 64",
+    "--batch-size 16 --update-freq 16": "--batch-size 4",
+    "--max-update 1000000 --bf16": "--max-update 2",
+}
 SMALLER_CONFIG = "vocabulary: 100\nbatch: 400\nwarmup: 4\n"
 #: a stock model of the size `_tiny`
 STOCK = """
@@ -82,7 +90,7 @@ def test_every_marked_block_is_run_by_a_test():
 @pytest.mark.parametrize(
     ("page", "section"),
     [
-        ("docs/training.md", "Translation"),
+        (TRAINING, "Translation"),
         (USING, OTHER_POSITIONS),
         (GUIDE, OWN_SCHEME),
     ],
@@ -94,7 +102,7 @@ def test_the_readme_links_to_the_pages_of_the_walks(page, section):
 
 def test_the_training_page_has_and_runs_the_commands_of_the_readme():
     [(_, commands)] = BLOCK.findall(section_of("README.md", WITH_FAIRSEQ))
-    run = "".join(block.text for block in marked_blocks(text_of("docs/training.md")))
+    run = "".join(block.text for block in marked_blocks(text_of(TRAINING)))
     assert all(command in run for command in re.split(r"(?<!\\)\n", commands))
 
 
@@ -121,7 +129,7 @@ def test_from_two_text_files_to_a_served_model(tmp_path):
 def folder(tmp_path_factory) -> Path:
     """A folder in which a reader has followed docs/training.md."""
     folder = corpus(tmp_path_factory.mktemp("docs"), train=200, odd=False)
-    section = section_of("docs/training.md", "Translation")
+    section = section_of(TRAINING, "Translation")
     smaller = {"-s 8000": "-s 60", "--save-interval-updates 250": "--save-interval-updates 1"}
     run_blocks(marked_blocks(section, SMALLER | smaller), folder)
     return folder
@@ -129,7 +137,7 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.mark.slow
 def test_from_fairseq_generate_to_a_score(folder):
-    [printed] = run_blocks(marked_blocks(section_of("docs/training.md", "Score")), folder)
+    [printed] = run_blocks(marked_blocks(section_of(TRAINING, "Score")), folder)
     assert '"signature": "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|' in printed
     pairs = re.findall(r"^D-(\d+)\t\S+\t(.*)$", (folder / "test.out").read_text(), re.MULTILINE)
     lines = [line for _, line in sorted(pairs, key=lambda pair: int(pair[0]))]
@@ -137,6 +145,35 @@ def test_from_fairseq_generate_to_a_score(folder):
     scores = score(lines, references)  # a workflow's; chrF of so short a training is not 0
     assert scores["chrF"] > 0.1
     assert all(f'"score": {scores[name]:.2f}' in printed for name in ("BLEU", "chrF"))
+
+
+@pytest.mark.slow
+def test_from_two_pairs_of_languages_to_a_translation(tmp_path):
+    corpus(tmp_path, train=60, odd=False)
+    for split in ("train", "valid"):
+        for language in ("de", "fr"):
+            copy(tmp_path / f"{split}.de", tmp_path / f"{split}.{language}-en.{language}")
+            copy(tmp_path / f"{split}.en", tmp_path / f"{split}.{language}-en.en")
+    blocks = marked_blocks(section_of(TRAINING, "Many languages"), SMALLER | {"-s 8000": "-s 60"})
+    *_, trained = run_blocks(blocks, tmp_path)
+    assert "num_updates 6" in trained
+    data = tmp_path / "many-bin"
+    assert (data / "train.fr-en.fr.bin").exists()
+    assert (
+        len({(data / f"dict.{language}.txt").read_text() for language in ("de", "en", "fr")}) == 1
+    )
+    assert len((tmp_path / "many.out").read_text().splitlines()) == 12
+
+
+@pytest.mark.slow
+def test_from_text_with_lines_longer_than_a_sample_to_an_encoder(tmp_path):
+    for split, count in {"train": 60, "valid": 24}.items():
+        lines = sentences(count, seed=count)
+        write(tmp_path / f"{split}.txt", [*lines, " ".join(lines)])
+    blocks = marked_blocks(section_of(TRAINING, "Encoders"), SMALLER_ENCODER)
+    [trained] = run_blocks(blocks, tmp_path)
+    assert trained.count("| 1 samples have invalid sizes and will be skipped") == 2
+    assert "num_updates 2" in trained
 
 
 @pytest.mark.slow
