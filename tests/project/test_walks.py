@@ -170,10 +170,11 @@ def test_from_text_with_lines_longer_than_a_sample_to_an_encoder(tmp_path):
     for split, count in {"train": 60, "valid": 24}.items():
         lines = sentences(count, seed=count)
         write(tmp_path / f"{split}.txt", [*lines, " ".join(lines)])
-    blocks = marked_blocks(section_of(TRAINING, "Encoders"), SMALLER_ENCODER)
-    [trained] = run_blocks(blocks, tmp_path)
+    text = section_of(TRAINING, "Encoders") + section_of(TRAINING, "Fine-tuning")
+    trained, exported = run_blocks(marked_blocks(text, SMALLER_ENCODER), tmp_path)
     assert trained.count("| 1 samples have invalid sizes and will be skipped") == 2
     assert "num_updates 2" in trained
+    assert "encoder: DietForMaskedLM, " in exported
 
 
 @pytest.mark.slow
