@@ -186,6 +186,14 @@ def pretraining_options(wildcards):
     )
 
 
+for name, (label, seed) in RUNS.items():
+    if seed == config["pretraining_seeds"][0]:
+        check_training_options(
+            pretraining_options(SimpleNamespace(run=name)),
+            {"config.options": OPTIONS, f"config.models.{label}": MODEL_OPTIONS[label], "config.optimizer": OPTIMIZER},
+        )
+
+
 def tuning_options(settings):
     """Options of finetune.py and answer.py that all runs of a task share."""
     options = f"--length {settings['length']} --batch {settings['batch']} --warmup {settings['warmup']}"

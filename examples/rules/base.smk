@@ -2,23 +2,26 @@
 
 import hashlib
 import importlib.util
+import io
 import json
 import re
 import shlex
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from runpy import run_path
+from types import SimpleNamespace
 
 import yaml
-from jsonschema.exceptions import best_match
 from snakemake.exceptions import WorkflowError
-from snakemake.utils import min_version, validate
+from snakemake.utils import min_version
 
 min_version("9.27")
 
 include: "terminal.smk"
+include: "config_errors.smk"
 
 EXAMPLES = Path(str(workflow.current_basedir)).parent
 PLUGIN = importlib.util.find_spec("diet_fairseq").submodule_search_locations[0]
@@ -46,19 +49,6 @@ def script(name):
     return f"python {shlex.quote(str(EXAMPLES / name))} "
 
 
-def check_lines(key, value):
-    """Refuse text with a line break, or another control character, which would end a shell command."""
-    if isinstance(value, dict):
-        for name, part in value.items():
-            check_lines(f"a key of {key}", name)
-            check_lines(f"{key}.{name}", part)
-    elif isinstance(value, list):
-        for number, part in enumerate(value):
-            check_lines(f"{key}.{number}", part)
-    elif isinstance(value, str) and re.search(r"[\0-\x1f\x7f]", value):
-        raise WorkflowError(f"{key} must be one line, but is {value!r}: write >- instead of | in front of it")
-
-
 def quoted_words(key, text):
     """The words of options in a config, each quoted for the shell."""
     try:
@@ -67,62 +57,16 @@ def quoted_words(key, text):
         raise WorkflowError(f"{key} must close its quotes, but is {text!r}: add the missing one") from error
 
 
-def did_you_mean(name, names):
+def warn(text):
+    """Print a warning once: every job reads the rules anew."""
+    if workflow.is_main_process:
+        logger.warning(f"warning: {text}")
+
+
+def did_you_mean(name, names, similarity=0.6):
     """A suggestion for a misspelled name, or nothing."""
-    similar = get_close_matches(str(name), map(str, names), n=1)
+    similar = get_close_matches(str(name), [*map(str, names)], n=1, cutoff=similarity)
     return f": did you mean {similar[0]}?" if similar else ""
-
-
-WORDS_AND_SIGNS = "must begin with a letter or a digit, and may also have hyphens and underscores"
-#: pattern of a schema -> its rule in words
-PATTERN_RULES = {
-    r"^[\w.@+=/]([\w.#@+=/ -]*[\w.#@+=/-])?$": "must be a path of letters, digits, spaces and . _ @ + = # / -, no space or"
-    " hyphen first, no space last",
-    r"^[A-Za-z0-9][A-Za-z0-9_-]*$": WORDS_AND_SIGNS,
-    r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$": f"{WORDS_AND_SIGNS}, dots and +",
-    r"^(?!pretraining$)[A-Za-z0-9][A-Za-z0-9_.+-]*$": f"{WORDS_AND_SIGNS}, dots and +, and must not be pretraining",
-    r"^(?!questions$)[A-Za-z0-9][A-Za-z0-9_.+-]*$": f"{WORDS_AND_SIGNS}, dots and +, and must not be questions",
-    r"^(?!(folder|scheme|size|seeds|test|model|BLEU|chrF|parameters|minutes)$)[A-Za-z0-9][A-Za-z0-9_.+-]*$": f"{WORDS_AND_SIGNS},"
-    " dots and +, and must not be a column that the table has anyway",
-    r"[{]hypotheses[}]": "must have the word {hypotheses}, which stands for the translations",
-    r"^[A-Za-z0-9]+$": "must have letters and digits only",
-    r"^(?!-)[^{}]+$": "must be a path without braces, and no hyphen first",
-    r"^https?://": "must begin with http:// or https://",
-    r"^[0-9a-f]{64}$": "must be 64 digits from 0 to f",
-    r"^[a-z][a-z0-9_]*( .*)?$": "must be the name of a scheme, and may have options of fairseq-train behind it",
-    r"^(bert|roberta|electra)_[a-z][a-z0-9_]*( .*)?$": "must be bert_, roberta_ or electra_ with the name of a scheme,"
-    " and may have options of fairseq-train behind it",
-}
-
-
-def describe_fault(fault):
-    """The message about a config error: the rule, the value, what to do."""
-    expected, value = fault.validator_value, fault.instance
-    if fault.validator == "additionalProperties":
-        known = fault.schema.get("properties", {})
-        [unknown, *_] = sorted(map(str, value.keys() - known.keys()))
-        return f" has no key {unknown}{did_you_mean(unknown, known) or ': remove it'}"
-    if fault.validator == "required":
-        return f" must have the keys {', '.join(expected)}, but lacks {', '.join(key for key in expected if key not in value)}"
-    if fault.validator == "pattern":
-        return f" {PATTERN_RULES[expected]}, but is {value!r}"
-    if fault.validator == "enum":
-        return f" must be one of {', '.join(map(str, expected))}, but is {value!r}{did_you_mean(value, expected)}"
-    advice = {"number": ": write 0.001 or 1.0e-3", "string": ": put it in quotes"}.get(str(expected), "")
-    return f": {fault.message}{advice}"
-
-
-def check_config(schema):
-    """Fill in defaults; refuse a config with one message of key, rule and value."""
-    check_lines("config", config)
-    try:
-        validate(config, str(schema))
-    except WorkflowError as error:
-        fault = best_match([error.__context__])
-        key = ".".join(["config", *map(str, fault.absolute_path)])
-        if "propertyNames" in fault.absolute_schema_path:
-            key = f"a key of {key}"
-        raise WorkflowError(f"{key}{describe_fault(fault)}") from None
 
 
 @cache
@@ -155,6 +99,41 @@ def check_schemes(names, translation):
                 f"{key} must name one of the schemes {', '.join(known)}, but names {name}"
                 f"{did_you_mean(name, known) or ': correct it,'} or set user_dir to the package that registers it"
             )
+
+
+def check_training_options(options, sources):
+    """Refuse options that fairseq-train refuses, before text is downloaded and prepared.
+
+    ``options`` are all options of a training, as text; ``sources`` has the words that come from each key of the config.
+    """
+    if not workflow.is_main_process or not any(sources.values()):
+        return
+    from diet_fairseq.errors import UserError
+    from fairseq.options import get_training_parser, parse_args_and_arch
+
+    parser, output, unknown = get_training_parser(), io.StringIO(), []
+    words = shlex.split(f"{options} {USER_DIR}")
+    try:
+        with redirect_stdout(output), redirect_stderr(output):
+            _, unknown = parse_args_and_arch(parser, ["data", *words], parse_known=True)
+    except UserError as error:
+        faults = [str(error)]
+    except SystemExit as end:
+        message = output.getvalue().rpartition("error: ")[2].strip()
+        faults = [message if end.code else "--help prints a help and trains nothing: remove it"]
+    else:
+        architecture = words[len(words) - words[::-1].index("--arch")]
+        known = [name for name in parser._option_string_actions if name.startswith("--")]
+        names = [word.partition("=")[0] for word in unknown]
+        # The value of an unknown option is unknown, too.
+        names = [name for name in names if name.startswith("-")] or names
+        advice = [did_you_mean(name, known, 0.8) or ": remove it" for name in names]
+        faults = [f"fairseq-train has no option {name} with --arch {architecture}{text}" for name, text in zip(names, advice)]
+    if faults:
+        fault = ". ".join(faults).replace("?. ", "? ")
+        faulty_words = {*re.findall(r"[\w-]+", fault)}
+        keys = [key for key, text in sources.items() if faulty_words & {word.partition("=")[0] for word in shlex.split(text)}]
+        raise WorkflowError(f"{(keys or [*sources])[0]}: {fault}")
 
 
 def check_bleu(language, tokenizer):

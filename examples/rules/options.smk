@@ -73,10 +73,17 @@ def save_interval():
 SAVE_INTERVAL = save_interval()
 GPUS, THREADS = divide_machine(len(RUNS))
 OPTIONS = quoted_words("config.options", config["options"])
+ALL_OPTIONS = " ".join([config["options"], *SCHEMES.values()])
 # A training with fewer updates can be continued where the learning rate does not depend on their number.
 FIRST_CHECKPOINT = config["updates"] - (config["average"] - 1) * SAVE_INTERVAL
-if "--lr-scheduler" in config["options"] + " ".join(SCHEMES.values()):
+if "--lr-scheduler" in ALL_OPTIONS:
     FIRST_CHECKPOINT = 0
+if config["warmup"] > config["updates"] and not re.search("--(lr-scheduler|warmup-updates)", ALL_OPTIONS):
+    warn(
+        f"config.warmup (default 400) should be at most updates, {config['updates']}, but is {config['warmup']}: the learning"
+        f" rate rises to {config['learning_rate'] * config['updates'] / config['warmup']:.2g} only, not to"
+        f" learning_rate, {config['learning_rate']}; lower warmup, or train longer"
+    )
 METRICS = {name: quoted_words(f"config.metrics.{name}", command) for name, command in config["metrics"].items()}
 SCHEME_OPTIONS = {
     label: quoted_words(f"config.schemes.{label}", scheme.partition(" ")[2]) for label, scheme in SCHEMES.items()
@@ -108,4 +115,12 @@ def training_options(wildcards):
         f" --max-update {config['updates']} --save-interval-updates {SAVE_INTERVAL}"
         f" --keep-interval-updates {config['average']} --no-epoch-checkpoints"
         f" --skip-invalid-size-inputs-valid-test {validation} {OPTIONS} {SCHEME_OPTIONS[run.label]}"
+    )
+
+
+for label in SCHEMES:
+    name = next(name for name, run in RUNS.items() if run.label == label)
+    check_training_options(
+        training_options(SimpleNamespace(run=name)),
+        {"config.options": OPTIONS, f"config.schemes.{label}": SCHEME_OPTIONS[label]},
     )

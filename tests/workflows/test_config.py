@@ -1,5 +1,6 @@
 """Configs: a good one shows what would run, a bad one is refused before anything runs."""
 
+import math
 import re
 from argparse import Namespace
 
@@ -18,9 +19,15 @@ SCHEMA = yaml.safe_load((EXAMPLES / "rules" / "translation.schema.yaml").read_te
     ("change", "message"),
     [
         ({"update": 5}, "config has no key update: did you mean updates?"),
-        ({"sises": ["tiny"], "foo": 1}, "config has no key foo: remove it"),
+        (
+            {"lr": 1, "epochs": 5, "sises": ["tiny"], "foo": 1},
+            "config has no key epochs: did you mean updates (steps of the optimizer, not epochs)? "
+            "config has no key foo: remove it. config has no key lr: did you mean learning_rate "
+            "(at the end of warm-up)? config has no key sises: did you mean sizes?",
+        ),
         ({"subwords": "sentence_piece"}, "config.subwords must be one of sentencepiece, subword_"),
-        ({"test": {"url": "x", "membre": "y"}}, "config.test.url must begin with http:// or https"),
+        ({"test": {"url": "x", "membre": "y"}}, "config.test has no key membre: did you mean mem"),
+        ({"test": {"url": "x"}}, "config.test.url must begin with http:// or https://, but is 'x'"),
         (
             {"schemes": {"mine": "diet --lr 1"}},
             "config.schemes.mine must name one of the schemes stock, none, sinusoidal, ",
@@ -45,13 +52,77 @@ SCHEMA = yaml.safe_load((EXAMPLES / "rules" / "translation.schema.yaml").read_te
             {"folder": "~/mine"},
             "config.folder must be a path of letters, digits, spaces and . _ @ + = # / -, no ",
         ),
-        ({"learning_rate": "1e-3"}, "config.learning_rate: '1e-3' is not of type 'number': write"),
-        ({"languages": ["en", False]}, "config.languages.1: False is not of type 'string': put it"),
+        ({"learning_rate": "1e-3"}, "config.learning_rate must be a number, but is '1e-3': write "),
+        ({"learning_rate": math.nan}, "config.learning_rate must be a finite number, but is nan"),
+        ({"languages": ["en", False]}, "config.languages.1 must be text, but is False: put it in "),
+        ({"languages": ["en"]}, "config.languages must have 2 or more entries, but is ['en']"),
+        ({"languages": ["en"] * 2}, "config.languages must have no entry twice, but is ['en', 'e"),
+        (
+            {"schemes": "diet_rel"},
+            "config.schemes must be a list or a mapping, but is 'diet_rel': write [diet_rel]",
+        ),
+        ({"seeds": 1}, "config.seeds must be a list, but is 1: write [1]"),
+        ({"updates": "1e5"}, "config.updates must be an integer, but is '1e5': write digits only"),
+        ({"dropout": 2}, "config.dropout must be at most 1, but is 2"),
+        ({"gpus": "two"}, "config.gpus must be an integer or auto, but is 'two': write digits"),
+        ({"test": 5}, "config.test must be text or a mapping, but is 5: put it in quotes"),
+        ({"valid": {"url": "http://x", "membre": "y"}}, "config.valid has no key membre: did you "),
+        (
+            {"inputs": "text/test.en"},
+            "config.inputs must be a mapping, but is 'text/test.en': write NAME: VALUE lines bel",
+        ),
     ],
 )  # fmt: skip
 def test_a_bad_config_is_refused_in_one_message(experiment, change, message):
     experiment.configure(**change)
     assert experiment.refusal().startswith(message.format(folder=experiment.folder))
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"options": "--drpout 0.1 --foo 3"},
+            "config.options: fairseq-train has no option --drpout with --arch "
+            "transformer_diet_rel_tiny: did you mean --dropout? fairseq-train has no option --foo "
+            "with --arch transformer_diet_rel_tiny: remove it",
+        ),
+        ({"options": "a"}, "config.options: fairseq-train has no option a with --arch transformer"),
+        ({"options": "--dropout x"}, "config.options: argument --dropout: invalid float value: '"),
+        ({"options": "--help"}, "config.options: --help prints a help and trains nothing: remove"),
+        (
+            {"schemes": {"a": "t5", "b": "shaw --positon-clip 3"}},
+            "config.schemes.b: fairseq-train has no option --positon-clip with --arch "
+            "transformer_shaw_tiny: did you mean --position-clip?",
+        ),
+        (
+            {"schemes": ["diet_rel", "stock"], "options": "--position-gain 3"},
+            "config.options: fairseq-train has no option --position-gain with --arch transformer: ",
+        ),
+        (
+            {"options": "--arch transformer_diet_rl"},
+            "config.options: --arch must be a registered architecture, but is transformer_diet_rl:",
+        ),
+    ],
+)  # fmt: skip
+def test_options_that_fairseq_train_refuses_are_refused_before_text_is_prepared(
+    experiment, change, message
+):
+    experiment.configure(**change)
+    assert experiment.refusal().startswith(message)
+
+
+@pytest.mark.slow
+def test_a_warm_up_that_does_not_end_is_a_warning(experiment):
+    experiment.configure(warmup=400)
+    message = (
+        "warning: config.warmup (default 400) should be at most updates, 150, but is 400: the "
+        "learning rate rises to 0.0075 only, not to learning_rate, 0.02; lower warmup, or train "
+    )
+    assert experiment.planned().count(message) == 1
+    experiment.configure(warmup=400, schemes={"a": "diet_rel --warmup-updates 20"})
+    assert "warning: config.warmup" not in experiment.planned()
 
 
 @pytest.mark.slow
@@ -80,6 +151,18 @@ def test_a_tokenizer_of_bleu_that_is_not_there_is_refused(experiment):
             "config.tuning.per_step must divide batch, 8, but is 3: use a divisor",
         ),
         (
+            {"models": {"x": "bert_t5 --position-gian 1"}},
+            r"config.models.x: fairseq-train has no option --position-gian with --arch "
+            r"bert_t5_tiny: did you mean --position-gain\?",
+        ),
+        ({"optimizer": "adan"}, "config.optimizer: argument --optimizer: invalid choice: 'adan'"),
+        (
+            {"tuning": {"lr": [0.1]}, "epochs": 3},
+            r"config has no key epochs: did you mean updates \(steps of the optimizer, not epochs"
+            r"\)\? config.tuning has no key lr: did you mean rates\?",
+        ),
+        ({"text": "a.txt"}, "config.text must be a mapping, but is 'a.txt': write NAME: VALUE li"),
+        (
             {"models": {"pretraining": "bert_t5"}},
             "a key of config.models must begin with a letter or a digit",
         ),
@@ -90,7 +173,7 @@ def test_a_bad_config_of_an_encoder_is_refused(tmp_path, change, message):
 
 
 def test_every_pattern_has_its_rule_in_words():
-    words = (EXAMPLES / "rules" / "base.smk").read_text()
+    words = (EXAMPLES / "rules" / "config_errors.smk").read_text()
     for schema in ("rules/translation.schema.yaml", "roberta/schema.yaml"):
         text = (EXAMPLES / schema).read_text()
         for pattern in re.findall(r'pattern: ("[^"]+")', text):
