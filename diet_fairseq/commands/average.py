@@ -99,7 +99,11 @@ def run(args: Namespace) -> None:
     with silent_interrupts():
         from ..patches import saving
 
-    paths = args.inputs
+    paths, folder = args.inputs, args.output.parent
+    if not folder.is_dir() or args.output.is_dir():
+        rule = "must be a file in a folder that exists"
+        fault = f"{folder} is not a folder" if not folder.is_dir() else f"{args.output} is a folder"
+        raise UserError(f"--output {rule}, but {fault}: make the folder, or name another file")
     kind = next((kind for kind in CHECKPOINT_PATTERNS if getattr(args, kind) is not None), None)
     if kind:
         if len(paths) > 1 or not paths[0].is_dir():

@@ -42,7 +42,9 @@ def add_ctranslate2_arguments(parser: ArgumentParser) -> None:
     add_model_files(parser)
     parser.add_argument(
         "--quantization", choices=QUANTIZATIONS, default="float32",
-        help="type of all parameters except position tables (default: %(default)s)",
+        help="type of weight matrices; with int8 and int16 the other parameters, such as biases "
+             "and position tables, are float32, and with int8_TYPE they have this type (default: "
+             "%(default)s)",
     )  # fmt: skip
 
 

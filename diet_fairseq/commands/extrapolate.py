@@ -44,6 +44,11 @@ def run(args: Namespace) -> None:
     models = map(load_transformer, descriptions)
     if not descriptions[0].source_lang:
         metrics, windows = masked_words.METRICS, sorted(set(args.lengths or WINDOWS))
+        if args.tokens < windows[-1] - 1:  # a window begins with <s>
+            raise UserError(
+                f"--tokens must be at least {windows[-1] - 1}, the subwords of the largest window "
+                f"of --lengths, but is {args.tokens}: raise it, or give smaller --lengths"
+            )
         curves = [
             masked_words.measure_masked_words(model, args.text, windows, args.tokens)
             for model in models

@@ -3,7 +3,6 @@
 import json
 import math
 import sys
-import zipfile
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,14 +18,32 @@ if TYPE_CHECKING:
     from ..translate.translator import Translation, Translator
 
 
+#: first bytes of checkpoints: zip archives, and the pickles of PyTorch before 1.6
+CHECKPOINT_STARTS = (b"PK\x03\x04", b"\x80")
+
+
 def separate_file(paths: list[Path]) -> tuple[list[Path], Path | None]:
     """Models, and the file to translate: the last path, unless it is a folder or a checkpoint."""
     *models, last = paths
-    # a pipe is not opened, because that would consume its text
-    is_checkpoint = last.suffix == ".pt" or (last.is_file() and zipfile.is_zipfile(last))
-    if not models or last.is_dir() or is_checkpoint:
+    if not models or last.is_dir() or _is_checkpoint(last):
         return paths, None
     return models, last
+
+
+def _is_checkpoint(path: Path) -> bool:
+    """Whether a file is a checkpoint: by its content, because names of Portuguese texts end in .pt.
+
+    The name decides about a file that is empty or can't be read.
+    """
+    is_named_checkpoint = path.suffix == ".pt"
+    try:
+        if path.exists() and not path.is_file():
+            return False  # a pipe is not opened, because that would consume its text
+        with open(path, "rb") as file:
+            start = file.read(4)
+    except OSError:
+        return is_named_checkpoint
+    return start.startswith(CHECKPOINT_STARTS) if start else is_named_checkpoint
 
 
 def load_translator(args: Namespace) -> "Translator":
@@ -120,10 +137,12 @@ def show_progress() -> Iterator[Callable[[int], Any]]:
 def _render(translations: "list[Translation]", number: int, scores: bool) -> str:
     if not scores:
         return "\n".join(translation.text for translation in translations)
+    from ..translate.translator import json_score
+
     values = [
         {
             "text": item.text,
-            "score": round(item.score, 6) if math.isfinite(item.score) else None,  # JSON has no inf
+            "score": json_score(item.score),
         }
         for item in translations
     ]

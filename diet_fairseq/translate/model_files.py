@@ -20,6 +20,8 @@ from ..text.subwords import SUBWORD, SUBWORD_FILES, detect_subword_kind
 from .directions import LANGUAGE, name_some, read_task
 from .model_json import MODEL_JSON, Language, License, ModelDescription, read_model_json
 
+#: values of --tokenizer
+TOKENIZERS = ("none", "moses")
 #: value of --subwords for a vocabulary of whole words
 NO_SUBWORDS = Path("none")
 #: name of the usual data folder, and the number of folders above a checkpoint that are searched
@@ -74,6 +76,9 @@ def resolve_model(
         language = getattr(options, field)
         if language is not None and not LANGUAGE.fullmatch(language):
             raise UserError(f"{flag} must be a language's code such as en, but is {language}")
+    if options.tokenizer not in (None, *TOKENIZERS):
+        names = " or ".join(TOKENIZERS)
+        raise UserError(f"--tokenizer must be {names}, but is {options.tokenizer!r}")
     folder = model if model.is_dir() else model.parent
     if not model.exists():
         raise UserError(f"the model {model} does not exist: check the path")

@@ -5,6 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,6 +28,8 @@ MAX_TOKENS = 4000
 #: limit of source subwords of models without a limit: fairseq's default for
 #: --max-source-positions, minus 1 for </s>
 MAX_SOURCE_LENGTH = 1023
+#: largest number of CPU threads
+MAX_THREADS = 1024
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,11 @@ class Translation:
     text: str
     score: float
     sentences: tuple[Sentence, ...] = field(default=(), compare=False, repr=False)
+
+
+def json_score(score: float) -> float | None:
+    """A score in JSON, rounded; JSON has no number for the -inf of a missing translation."""
+    return round(score, 6) if math.isfinite(score) else None
 
 
 class TooLong(UserError):
@@ -126,8 +134,8 @@ class Translator:
         search: the default options of the search
 
     Raises:
-        UserError: no model is given, a file is missing or not valid, or the files don't belong
-            together
+        UserError: no model is given, an argument is not valid, a file is missing or not valid, or
+            the files don't belong together
     """
 
     def __init__(
@@ -149,6 +157,10 @@ class Translator:
         max_len_a: float | None = None,
         max_len_b: int | None = None,
     ) -> None:
+        if threads is not None:
+            _check_integer("threads", threads, MAX_THREADS)
+        _check_integer("max_tokens", max_tokens)
+        _check_choice("split_sentences", split_sentences)
         options = ModelOptions(
             data=Path(data) if data else None,
             subwords=Path(subwords) if subwords else None,
@@ -275,9 +287,13 @@ class Translator:
                 batch completed
 
         Raises:
-            UserError: ``nbest`` exceeds ``beam``, or one of them is less than 1; or the model does
-                not translate between these languages
+            UserError: ``lines`` is not a list; ``nbest`` exceeds ``beam``, or one of them is less
+                than 1; ``lenpen`` is not finite; or the model does not translate between these
+                languages
         """
+        if isinstance(lines, str | bytes):
+            raise UserError("lines must be a list of lines, but is one text: write [text]")
+        _check_choice("split_sentences", split_sentences)
         source, target = self._directions.match(
             source_lang or self.source_lang, target_lang or self.target_lang
         )
@@ -295,12 +311,13 @@ class Translator:
             max_len_a=max_len_a,
             max_len_b=max_len_b,
         )
-        if search.beam < 1:
-            raise UserError(f"beam must be at least 1, but is {search.beam}")
-        if not 1 <= nbest <= search.beam:
+        _check_integer("beam", search.beam)
+        if not isinstance(search.lenpen, Real) or not math.isfinite(search.lenpen):
+            raise UserError(f"lenpen must be a finite number, but is {search.lenpen!r}")
+        if not isinstance(nbest, Integral) or not 1 <= nbest <= search.beam:
             raise UserError(
-                f"nbest must be from 1 to the beam, {search.beam}, but is {nbest}: widen the beam, "
-                "or ask for fewer"
+                f"nbest must be from 1 to the beam, {search.beam}, but is {nbest!r}: widen the "
+                "beam, or ask for fewer"
             )
         if split_sentences is None:
             split_sentences = self.splits(source, target)
@@ -420,6 +437,21 @@ def _join_parts(parts: list[list[Hypothesis]], rank: int, tokenizer: Tokenizer) 
     ranked = [part[rank] if rank < len(part) else missing for part in parts]
     texts = [tokenizer.decode(hypothesis.tokens) for hypothesis in ranked]
     return Translation(join_sentences(texts), sum(h.score for h in ranked) / len(ranked))
+
+
+def _check_integer(name: str, value: Any, most: int | None = None) -> None:
+    """Refuse a value that is not an integer from 1 to ``most``."""
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise UserError(f"{name} must be an integer, but is {value!r}")
+    if int(value) < 1 or (most is not None and int(value) > most):
+        rule = "at least 1" if most is None else f"from 1 to {most:,}"
+        raise UserError(f"{name} must be {rule}, but is {value}")
+
+
+def _check_choice(name: str, value: Any) -> None:
+    """Refuse a value that is not True, False or None, such as the words of a command."""
+    if value not in (True, False, None):
+        raise UserError(f"{name} must be True, False or None, but is {value!r}")
 
 
 def _replace_surrogates(line: str) -> str:

@@ -148,3 +148,24 @@ def test_the_command_ends_with_the_error(folder):
                "--output", folder / "out.pt", plugin=False)  # fmt: skip
     assert done.status == 1
     assert done.last.startswith(f"error: {folder}/typo.pt can't be read: No such file")
+
+
+@pytest.mark.parametrize(
+    ("output", "fault"),
+    [
+        ("nosuch/x.pt", "{0}/nosuch is not a folder"),
+        ("checkpoint1.pt/x.pt", "{0}/checkpoint1.pt is not a folder"),
+        ("", "{0} is a folder"),
+    ],
+)
+def test_an_output_that_can_t_be_written_is_refused_before_checkpoints_are_read(
+    folder, output, fault, monkeypatch
+):
+    monkeypatch.setattr("diet_fairseq.commands.average.average", None)
+    words = ["--inputs", str(folder / "checkpoint1.pt"), "--output", str(folder / output)]
+    with pytest.raises(UserError) as error:
+        main(["average", *words])
+    assert str(error.value) == (
+        f"--output must be a file in a folder that exists, but {fault.format(folder)}: make the "
+        "folder, or name another file"
+    )

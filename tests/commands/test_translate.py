@@ -62,9 +62,45 @@ def test_models_and_the_text_are_distinguished(model, text, tmp_path):
     assert translate.separate_file([model]) == ([model], None)
     assert translate.separate_file([model, checkpoint]) == ([model, checkpoint], None)
     assert translate.separate_file([model, checkpoint, text]) == ([model, checkpoint], text)
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)  # to open it would take its text
-    assert translate.separate_file([model, pipe]) == ([model], pipe)
+    for name in ("pipe", "pipe.pt"):
+        pipe = tmp_path / name
+        os.mkfifo(pipe)  # to open it would take its text
+        assert translate.separate_file([model, pipe]) == ([model], pipe)
+
+
+@pytest.mark.parametrize(
+    ("content", "is_text"),
+    [
+        (b"O homem anda a cavalo.\n", True),
+        ("\ufeffA\n".encode("utf-16"), True),
+        (b"PK\x03\x04, cut off", False),
+        (b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", False),  # torch.save before PyTorch 1.6
+    ],
+)
+@pytest.mark.parametrize("name", ["test.pt", "test.en", "checkpoint"])
+def test_the_content_of_a_file_says_whether_it_is_a_checkpoint(
+    model, tmp_path, name, content, is_text
+):
+    path = tmp_path / name
+    path.write_bytes(content)
+    expected = ([model], path) if is_text else ([model, path], None)
+    assert translate.separate_file([model, path]) == expected
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_the_name_says_whether_an_empty_or_missing_file_is_a_checkpoint(model, tmp_path, exists):
+    for name, is_text in (("empty.pt", False), ("empty.en", True)):
+        path = tmp_path / name
+        if exists:
+            path.touch()
+        expected = ([model], path) if is_text else ([model, path], None)
+        assert translate.separate_file([model, path]) == expected
+
+
+def test_a_portuguese_text_is_translated(model, tmp_path, capsys):
+    (tmp_path / "test.pt").write_text("um dois\n")
+    assert run(model, tmp_path / "test.pt") == 0
+    assert capsys.readouterr().out == "dois um\n"
 
 
 def test_an_ensemble_is_named(monkeypatch, capsys):

@@ -1,18 +1,22 @@
 """CTranslate2 computes what the model computes, or is not asked to."""
 
 import json
+from argparse import ArgumentParser
 from itertools import cycle
+from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 import torch
 
+from diet_fairseq.commands.exports import add_ctranslate2_arguments
 from diet_fairseq.errors import UserError
 from diet_fairseq.export import ctranslate2 as export
 from diet_fairseq.export.ctranslate2 import positions
 from diet_fairseq.positions.relative import OffsetScores
 from diet_fairseq.positions.rope import Rope
 from diet_fairseq.positions.shaw import Shaw
+from diet_fairseq.translate.ctranslate2_files import read_variables
 from tests.support import mutants, tiny
 from tests.support.tiny import Case
 
@@ -176,6 +180,31 @@ def test_quantization_leaves_the_model_unchanged(tmp_path):
     folder = exported(model, tmp_path, "int8")
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert EXACT < difference(model, folder) < 2
+
+
+@pytest.mark.parametrize(
+    ("quantization", "matrix", "vector", "table"),
+    [("int8", "b", "f", "f"), ("int8_float16", "b", "e", "e"), ("float16", "e", "e", "e")],
+)
+def test_parameters_have_the_types_that_the_help_names(
+    tmp_path, quantization, matrix, vector, table
+):
+    folder = exported(tiny.model_of(Case("t5")), tmp_path, quantization)
+    with open(Path(folder, "model.bin"), "rb") as file:
+        variables = read_variables(file)
+    layer = "encoder/layer_0/self_attention"
+    assert variables[f"{layer}/linear_0/weight"].type == matrix
+    assert variables[f"{layer}/linear_0/bias"].type == vector
+    assert variables[f"{layer}/relative_attention_bias"].type == table
+
+
+def test_the_help_of_quantization_names_the_types_of_all_parameters():
+    parser = ArgumentParser()
+    add_ctranslate2_arguments(parser)
+    assert (
+        "type of weight matrices; with int8 and int16 the other parameters, such as biases and "
+        "position tables, are float32, and with int8_TYPE they have this type (default: float32)"
+    ) in " ".join(parser.format_help().split())
 
 
 def test_the_comparison_sees_a_parameter_that_differs(tmp_path):

@@ -204,6 +204,11 @@ def test_extrapolate_refuses_unusable_input_in_one_line(encoders, models, text, 
     )
     refused(models[0], "--text", pairs[0], "--reference", short,
             match="^.* has 12 lines and .*short.txt has 1: they differ in length from")  # fmt: skip
+    refused(
+        encoders[0], "--text", text, "--tokens", 4,
+        match="^--tokens must be at least 15, the subwords of the largest window of --lengths, "
+        "but is 4: raise it, or give smaller --lengths$",
+    )  # fmt: skip
     foreign = tmp_path / "foreign.txt"
     foreign.write_text("слова другого языка\n" * 20)
     refused(encoders[0], "--text", foreign,

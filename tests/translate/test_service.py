@@ -1,6 +1,7 @@
 """The service: each client gets its own answer, or a status and one line with the reason."""
 
 import json
+import math
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,7 @@ from diet_fairseq.translate.engine import Search
 from diet_fairseq.translate.service.app import Limits, application
 from diet_fairseq.translate.service.batching import SENTENCE_CHARACTERS, TURN_WEIGHT
 from diet_fairseq.translate.service.requests import TranslationRequest
-from diet_fairseq.translate.translator import Translation
+from diet_fairseq.translate.translator import Sentence, Translation
 
 JSON = {"Content-Type": "application/json"}
 
@@ -46,6 +47,9 @@ class Mirror:
         assert not split_sentences
         self.batches.append(list(lines))
         assert self.gate.wait(20)
+        if "nothing" in lines:  # as if the search found no hypothesis
+            missing = Sentence("nothing", "", -math.inf, 1)
+            return [[Translation("", -math.inf, (missing,))] * nbest for _ in lines]
         if "fail" in lines:
             raise RuntimeError("out of memory")
         return [
@@ -251,6 +255,17 @@ def test_forms_of_web_pages_are_refused(serve, mirror):
     text = "forms of web pages are refused: send application/json"
     assert answer.json() == {"error": text}
     assert mirror.batches == []
+
+
+def test_a_score_of_a_missing_translation_is_null(serve):
+    """JSON has no number for -inf."""
+    answer = post(serve(), q="nothing", scores=True, sentences=True)
+    assert answer.status_code == 200, answer.text
+    assert answer.json() == {
+        "translatedText": "",
+        "scores": [None],
+        "sentences": [[{"source": "nothing", "translation": "", "score": None}]],
+    }
 
 
 def test_scores_are_answered_on_demand(serve):

@@ -212,6 +212,13 @@ def test_candidates_are_nbest_translations_with_scores(translator):
         ({"nbest": 6}, "^nbest must be from 1 to the beam, 5, but is 6: widen the beam"),
         ({"nbest": 0}, "^nbest must be from 1 to the beam, 5, but is 0"),
         ({"beam": 0}, "^beam must be at least 1, but is 0$"),
+        ({"beam": 2.5}, "^beam must be an integer, but is 2.5$"),
+        ({"beam": True}, "^beam must be an integer, but is True$"),
+        ({"nbest": "2"}, "^nbest must be from 1 to the beam, 5, but is '2': widen the beam"),
+        ({"lenpen": math.nan}, "^lenpen must be a finite number, but is nan$"),
+        ({"lenpen": -math.inf}, "^lenpen must be a finite number, but is -inf$"),
+        ({"lenpen": "1"}, "^lenpen must be a finite number, but is '1'$"),
+        ({"split_sentences": "no"}, "^split_sentences must be True, False or None, but is 'no'$"),
     ],
 )
 def test_an_impossible_search_is_refused(translator, options, text):
@@ -320,3 +327,27 @@ def test_the_likely_script_of_a_language_is_known():
     assert compile_letters("te_IN").fullmatch("క")
     for name in ("cjy", "source", "xx", "eng_Xyzq"):
         assert compile_letters(name) is None, name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"tokenizer": "mosses"}, "--tokenizer must be none or moses, but is 'mosses'"),
+        ({"tokenizer": ""}, "--tokenizer must be none or moses, but is ''"),
+        ({"threads": -1}, "threads must be from 1 to 1,024, but is -1"),
+        ({"threads": 0}, "threads must be from 1 to 1,024, but is 0"),
+        ({"threads": 1025}, "threads must be from 1 to 1,024, but is 1025"),
+        ({"threads": "2"}, "threads must be an integer, but is '2'"),
+        ({"max_tokens": 0}, "max_tokens must be at least 1, but is 0"),
+        ({"split_sentences": "no"}, "split_sentences must be True, False or None, but is 'no'"),
+    ],
+)
+def test_wrong_arguments_are_refused(backwards, tmp_path, arguments, message):
+    with pytest.raises(UserError) as error:
+        Translator(words_only(tmp_path), **arguments)
+    assert str(error.value) == message
+
+
+def test_one_text_is_no_list_of_candidates(translator):
+    with pytest.raises(UserError, match=r"^lines must be a list of lines, but is one text: write "):
+        translator.candidates("a b")

@@ -20,6 +20,7 @@ from starlette.requests import Request
 from ...files import describe_validation_error
 from ...text.languages import match_language
 from ..directions import name_some
+from ..translator import json_score
 from .batching import BatchKey
 from .detection import LanguageDetector
 
@@ -122,11 +123,15 @@ class TranslationRequest(TextRequest, strict=True):
         if self.alternatives:
             fields["alternatives"] = others
         if self.scores:
-            fields["scores"] = [round(line[0].score, 6) for line in candidates]
+            fields["scores"] = [json_score(line[0].score) for line in candidates]
         if self.sentences:
             fields["sentences"] = [
                 [
-                    {"source": part.source, "translation": part.text, "score": round(part.score, 6)}
+                    {
+                        "source": part.source,
+                        "translation": part.text,
+                        "score": json_score(part.score),
+                    }
                     for part in line[0].sentences
                 ]
                 for line in candidates
