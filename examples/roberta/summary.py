@@ -6,6 +6,7 @@ the first held-out set. Test sets are measured once, with the checkpoint that wa
 """
 
 import json
+import math
 from argparse import ArgumentParser, Namespace
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from typing import Any
 
 import pandas
 
-from diet_fairseq.errors import UserError, exit_with_one_line
+from diet_fairseq.errors import exit_with_one_line
 from diet_fairseq.files import atomic_file
 
 STATISTICS: dict[str, Callable[[list[float]], float]] = {
@@ -72,14 +73,14 @@ def pretraining(args: Namespace) -> None:
         entries = [json.loads(line[line.index("{") :]) for line in lines if '{"epoch"' in line]
         valid = [entry for entry in entries if "valid_loss" in entry]
         speeds = [float(entry["wps"]) for entry in entries if "wps" in entry]
-        if not valid:
-            raise UserError(f"{run}/train.log has no validation: train again with more updates")
+        losses = [entry["valid_loss"] for entry in valid]  # none with --disable-validation
+        finite = [loss for loss in losses if math.isfinite(float(loss))]
         rows.append(
             {
                 "model": run.name,
-                "valid loss, bits": valid[-1]["valid_loss"],
-                "least, bits": min((entry["valid_loss"] for entry in valid), key=float),
-                "updates": valid[-1]["valid_num_updates"],
+                "valid loss, bits": losses[-1] if losses else "",
+                "least, bits": min(finite, key=float, default=""),
+                "updates": valid[-1]["valid_num_updates"] if valid else "",
                 "tokens per second": round(median(speeds)) if speeds else "",
             }
         )

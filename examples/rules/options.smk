@@ -78,6 +78,12 @@ ALL_OPTIONS = " ".join([config["options"], *SCHEMES.values()])
 FIRST_CHECKPOINT = config["updates"] - (config["average"] - 1) * SAVE_INTERVAL
 if "--lr-scheduler" in ALL_OPTIONS:
     FIRST_CHECKPOINT = 0
+if "--no-save" in ALL_OPTIONS.split():
+    raise WorkflowError("config.options must not have --no-save: the workflow averages and translates with checkpoints")
+if config["patience"] and "--disable-validation" in ALL_OPTIONS.split():
+    raise WorkflowError(
+        f"config.patience must be null with --disable-validation in options, but is {config['patience']}: it counts validations"
+    )
 if config["warmup"] > config["updates"] and not re.search("--(lr-scheduler|warmup-updates)", ALL_OPTIONS):
     warn(
         f"config.warmup (default 400) should be at most updates, {config['updates']}, but is {config['warmup']}: the learning"

@@ -53,6 +53,7 @@ def main() -> None:
         for measure in MEASURES
     }
     measures = [measure for measure in MEASURES if any(map(any, curves[measure].values()))]
+    measures = measures or [*MEASURES][:1]  # an empty plot of runs without validation
     figure, row = pyplot.subplots(
         1, len(measures), figsize=(9 * len(measures), 5), layout="constrained", squeeze=False
     )

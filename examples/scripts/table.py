@@ -1,6 +1,7 @@
 """Collect the scores of all models as CSV, and as a table: means, deviations and paired tests."""
 
 import json
+import math
 import os
 import re
 from argparse import ArgumentParser
@@ -53,13 +54,30 @@ def read_row(
     return row
 
 
+def last_loss(log: Path) -> float | None:
+    """The loss on held-out text after the last validation; None if there was no validation."""
+    losses = re.findall(r'"valid_loss": "([^"]+)"', log.read_text(encoding="utf-8"))
+    return float(losses[-1]) if losses else None
+
+
 def link_best(link: Path, folders: Iterable[str]) -> None:
-    """Link the run with the lowest loss on held-out text, after its last validation."""
+    """Link the run with the lowest finite loss on held-out text, after its last validation."""
     losses = {}
     for folder in folders:
-        if (log := Path(folder, "train.log")).exists():
-            text = log.read_text(encoding="utf-8")
-            losses[folder] = float(re.findall(r'"valid_loss": "([\d.]+)"', text)[-1])
+        if not (log := Path(folder, "train.log")).exists():  # an ensemble has none
+            continue
+        loss = last_loss(log)
+        if loss is None:
+            fault = "it was never validated; change its options"
+        elif not math.isfinite(loss):
+            fault = f"its last held-out loss is {loss}; lower learning_rate"
+        else:
+            losses[folder] = loss
+            continue
+        print(f"{folder} can't be {link.name}: {fault}")
+    if not losses:
+        link.unlink(missing_ok=True)
+        return
     aside = link.with_name(f"{link.name}.tmp")
     aside.unlink(missing_ok=True)
     aside.symlink_to(os.path.relpath(min(losses, key=losses.__getitem__), link.parent))

@@ -52,33 +52,53 @@ def batch_options(option: str, batch: int, capacity: int, gpus: int) -> list[str
     return [*options, "--distributed-world-size", str(gpus), "--load-checkpoint-on-all-dp-ranks"]
 
 
-def continue_shorter_run(folder: Path, first_checkpoint: int) -> Path | None:
+def continue_shorter_run(folder: Path, first_checkpoint: int) -> tuple[Path | None, str]:
     """Begin with the last checkpoint of a run with fewer updates and the same settings and text.
 
     Args:
         folder: of the run, whose name has its updates as ``-u5000-``
         first_checkpoint: the first update whose checkpoint is averaged; 0: never continue
+
+    Returns:
+        The run whose checkpoint was copied, and otherwise the reason why the longest shorter run
+        is not continued. Both are empty if there is no shorter run, or the run has a checkpoint.
     """
-    if not first_checkpoint or (folder / "checkpoint_last.pt").exists():
-        return None
-    text = (folder / "SHA256SUMS").read_bytes()
-    shorter = {}
-    for other in folder.parent.glob(re.sub(r"-u\d+-", "-u*-", folder.name)):
-        updates = int(re.findall(r"-u(\d+)-", other.name)[-1])
-        is_trained = (other / "plan.json").exists() and (other / "trained").exists()
-        if (
-            updates < first_checkpoint
-            and is_trained
-            and text == (other / "SHA256SUMS").read_bytes()
-        ):
-            shorter[updates] = other
-    if not shorter:
-        return None
-    start = shorter[max(shorter)]
+    own = re.findall(r"-u(\d+)-", folder.name)
+    if not own or (folder / "checkpoint_last.pt").exists():
+        return None, ""
+    runs = {
+        int(re.findall(r"-u(\d+)-", other.name)[-1]): other
+        for other in folder.parent.glob(re.sub(r"-u\d+-", "-u*-", folder.name))
+    }
+    start, reasons = None, []
+    for updates in sorted((updates for updates in runs if updates < int(own[-1])), reverse=True):
+        reason = explain_new_start(folder, runs[updates], updates, first_checkpoint)
+        if not reason:
+            start = runs[updates]
+            break
+        reasons.append(f"does not continue {runs[updates].name}: {reason}")
+    if start is None:
+        return None, "".join(reasons[:1])
     for name in ("plan.json", "train.log", "checkpoint_last.pt"):
         with open(start / name, "rb") as old, atomic_file(folder / name, "wb") as new:
             shutil.copyfileobj(old, new)
-    return start
+    return start, ""
+
+
+def explain_new_start(folder: Path, shorter: Path, updates: int, first_checkpoint: int) -> str:
+    """The reason why a run does not continue a run with fewer updates; "" if it does."""
+    if not ((shorter / "plan.json").exists() and (shorter / "trained").exists()):
+        return "its training has not finished"
+    if (folder / "SHA256SUMS").read_bytes() != (shorter / "SHA256SUMS").read_bytes():
+        return "it was trained on other text"
+    if not first_checkpoint:
+        return "with --lr-scheduler in options the learning rate may depend on updates"
+    if updates >= first_checkpoint:
+        return (
+            f"the checkpoints to average begin at update {first_checkpoint:,}, and must be later "
+            f"than update {updates:,}; raise updates further to continue it"
+        )
+    return ""
 
 
 def describe_device(gpus: int) -> str:
@@ -269,7 +289,7 @@ def main() -> None:
         gpus -= 1
     batch = batch_options(args.option, args.batch, args.capacity, gpus)
     unit = {"--max-tokens": "tokens", "--batch-size": "samples"}[args.option]
-    start = continue_shorter_run(args.folder, args.first_checkpoint)
+    start, reason = continue_shorter_run(args.folder, args.first_checkpoint)
     stored: dict[str, Any] = {}
     if (args.folder / "plan.json").exists():
         stored = json.loads((args.folder / "plan.json").read_text(encoding="utf-8"))
@@ -294,6 +314,8 @@ def main() -> None:
         f"{name}: {plan['device']}, {plan['precision']}, {plan['batch']}, {args.updates:,} updates"
         + (f" from the last checkpoint of {start}" if start else "")
     )
+    if reason:
+        say(f"{name}: {reason}")
     is_resumed = (args.folder / "checkpoint_last.pt").exists()
     first = "resumes from its last checkpoint" if is_resumed else f"update 0 of {args.updates:,}"
     say(f"{name}: {first}, log: {args.log}")

@@ -57,6 +57,33 @@ def test_the_median_at_the_best_rate_is_reported(
     assert rows["test accuracy"]["median"] == test
 
 
+@pytest.mark.parametrize(
+    ("losses", "last", "least"),
+    [
+        (["3", "1.5", "2"], "2", "1.5"),
+        (["nan", "1.5", "nan"], "nan", "1.5"),
+        (["nan"], "nan", ""),
+        ([], "", ""),
+    ],
+)
+def test_losses_that_are_not_finite_or_missing_are_no_least_loss(
+    script, tmp_path, monkeypatch, losses, last, least
+):
+    entries = [{"epoch": 1, "wps": "100"}]
+    entries += [
+        {"epoch": 1, "valid_loss": loss, "valid_num_updates": str(number)}
+        for number, loss in enumerate(losses, 1)
+    ]
+    (tmp_path / "train.log").write_text("".join(f"{json.dumps(entry)}\n" for entry in entries))
+    words = ["pretraining", tmp_path / "table.csv", "--runs", tmp_path]
+    monkeypatch.setattr(sys, "argv", ["summary.py", *map(str, words)])
+    script("summary").main()
+    with open(tmp_path / "table.csv", newline="") as file:
+        [row] = csv.DictReader(file)
+    assert [row["valid loss, bits"], row["least, bits"]] == [last, least]
+    assert row["updates"] == (str(len(losses)) if losses else "")
+
+
 def test_pairs_of_languages_count_in_no_mean(script):
     tests = {"MLQA": {"de": {"f1": 10.0}, "en": {"f1": 20.0}, "de-en": {"f1": 90.0}}}
     values = dict(script("summary").values_of({"curve": [{"f1": 1}], "tests": tests}, "diet"))

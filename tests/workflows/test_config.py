@@ -45,6 +45,11 @@ SCHEMA = yaml.safe_load((EXAMPLES / "rules" / "translation.schema.yaml").read_te
         ({"metrics": {"BLEU": "wc {hypotheses}"}}, "a key of config.metrics must begin with a le"),
         ({"baseline": "shaw"}, "config.baseline must be one of the schemes, diet_rel, but"),
         ({"updates": 3, "average": 5}, "config.average (default 5) is 5, more than updates, 3"),
+        ({"options": "--no-save"}, "config.options must not have --no-save: the workflow averages"),
+        (
+            {"options": "--disable-validation", "patience": 3},
+            "config.patience must be null with --disable-validation in options, but is 3: it",
+        ),
         ({"options": "--lr '1"}, "config.options must close its quotes, but is \"--lr '1\": add"),
         ({"options": "a\nb"}, "config.options must be one line, but is 'a\\nb': write >- instead"),
         ({"inputs": {"a\n": "b"}}, "a key of config.inputs must be one line, but is 'a\\n'"),

@@ -136,6 +136,18 @@ def test_bleu_of_the_validation_set_chooses_and_stops(prepared):
     assert '"valid_best_bleu"' in log
 
 
+def test_a_training_without_validation_has_a_table_and_no_best(prepared):
+    prepared.configure(
+        options=f"{prepared.config['options']} --disable-validation", updates=20, average=1,
+    )  # fmt: skip
+    output = prepared.made()
+    results = prepared.folder / "out" / "results"
+    assert "| diet_rel, tiny |" in (results / "table.md").read_text()
+    assert not (results / "best").is_symlink()
+    assert (results / "curves.png").exists()
+    assert output.count(" can't be best: it was never validated; change its options") == 1
+
+
 def test_ctrl_c_says_how_to_go_on(prepared):
     process = prepared.start_until("train", "out/runs/*/plan.json", updates=100_000)
     time.sleep(1)

@@ -100,6 +100,33 @@ def test_scores_become_a_csv_and_a_table(tmp_path, monkeypatch, capsys):
     assert_frame_equal(csv, rows, check_dtype=False)
 
 
+def write_losses(folder, name, *losses):
+    """A run whose log has validations with these losses."""
+    (folder / name).mkdir()
+    entries = [
+        f'{{"valid_loss": "{loss}", "valid_num_updates": "{n}"}}\n' for n, loss in enumerate(losses)
+    ]
+    (folder / name / "train.log").write_text("".join(entries))
+    return str(folder / name)
+
+
+def test_a_run_without_a_finite_last_loss_is_not_the_best(tmp_path, capsys):
+    link = tmp_path / "best"
+    diverged = write_losses(tmp_path, "diverged", 1, "nan")
+    infinite = write_losses(tmp_path, "infinite", 1, "inf")
+    silent = write_losses(tmp_path, "silent")
+    good = write_losses(tmp_path, "good", 9, "8.5e-1")
+    table.link_best(link, [diverged, infinite, silent, good, str(tmp_path / "ensemble")])
+    assert link.resolve() == tmp_path / "good"
+    assert capsys.readouterr().out.splitlines() == [
+        f"{diverged} can't be best: its last held-out loss is nan; lower learning_rate",
+        f"{infinite} can't be best: its last held-out loss is inf; lower learning_rate",
+        f"{silent} can't be best: it was never validated; change its options",
+    ]
+    table.link_best(link, [diverged])
+    assert not link.is_symlink()  # which an earlier run has left
+
+
 def run_metric(folder, monkeypatch, *command):
     """The score of a program's, from gzipped source text, translations and references."""
     files = [folder / "my source.en.gz", folder / "translations.txt", folder / "reference.de"]
@@ -156,10 +183,20 @@ def test_curves_show_bleu_where_a_training_measured_it(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["curves.py", str(tmp_path / "a.png"), "--logs", logs])
     curves.main()
     assert [measure for measure, _ in labels] == ["valid_loss", "valid_bleu"]
-    log.write_text('{"valid_loss": "2", "valid_num_updates": "10"}\n')
-    labels.clear()
+    for text in ('{"valid_loss": "2", "valid_num_updates": "10"}\n', ""):  # or no validation
+        log.write_text(text)
+        labels.clear()
+        curves.main()
+        assert [measure for measure, _ in labels] == ["valid_loss"]
+
+
+def test_a_run_without_validation_has_an_empty_plot(tmp_path, monkeypatch):
+    curves = script("scripts/curves")
+    (tmp_path / "train.log").touch()
+    logs = json.dumps({"rope": [str(tmp_path / "train.log")]})
+    monkeypatch.setattr("sys.argv", ["curves.py", str(tmp_path / "a.png"), "--logs", logs])
     curves.main()
-    assert [measure for measure, _ in labels] == ["valid_loss"]
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_no_test_sentence_of_the_demo_is_in_its_training_text():
@@ -206,7 +243,7 @@ def test_imports_of_the_examples_are_requirements(monkeypatch):
     files += EXAMPLES.rglob("Snakefile")
     modules = set.union(*map(imports, files)) - sys.stdlib_module_names
     assert not any("sys.path" in path.read_text() for path in files)
-    modules -= {path.stem for path in files} | {"diet_fairseq", "fairseq_cli"}
+    modules -= {path.stem for path in files} | {"diet_fairseq", "fairseq", "fairseq_cli"}
     other_names = {
         "sklearn": "scikit_learn",
         "yaml": "pyyaml",

@@ -240,13 +240,25 @@ def shorter(tmp_path):
 
 def test_a_longer_training_begins_with_the_longest_shorter_one(shorter):
     old, new = shorter
-    assert train.continue_shorter_run(new, 200) == old
+    assert train.continue_shorter_run(new, 200) == (old, "")
     assert (new / "checkpoint_last.pt").read_text() == "checkpoint_last.pt 100"
-    assert train.continue_shorter_run(new, 200) is None  # it has a checkpoint of its own
+    assert train.continue_shorter_run(new, 200) == (None, "")  # it has a checkpoint of its own
 
 
-@pytest.mark.parametrize("obstacle", ["average", "schedule", "text", "unfinished"])
-def test_a_longer_training_begins_anew_where_its_result_would_differ(shorter, obstacle):
+@pytest.mark.parametrize(
+    ("obstacle", "reason"),
+    [
+        (
+            "average",
+            "the checkpoints to average begin at update 50, and must be later than update 100; "
+            "raise updates further to continue it",
+        ),
+        ("schedule", "with --lr-scheduler in options the learning rate may depend on updates"),
+        ("text", "it was trained on other text"),
+        ("unfinished", "its training has not finished"),
+    ],
+)
+def test_a_longer_training_says_why_it_begins_anew(shorter, obstacle, reason):
     old, new = shorter
     for folder in old.parent.glob("*-u[15]*"):
         if obstacle == "text":
@@ -254,5 +266,21 @@ def test_a_longer_training_begins_anew_where_its_result_would_differ(shorter, ob
         if obstacle == "unfinished":
             (folder / "trained").unlink()
     first_checkpoint = {"average": 50, "schedule": 0}.get(obstacle, 200)
-    assert train.continue_shorter_run(new, first_checkpoint) is None
+    expected = f"does not continue mine-u100-abc: {reason}"
+    assert train.continue_shorter_run(new, first_checkpoint) == (None, expected)
     assert not (new / "checkpoint_last.pt").exists()
+
+
+def test_a_training_without_a_shorter_run_gives_no_reason(shorter):
+    _, new = shorter
+    shortest = new.parent / "mine-u50-abc"
+    (shortest / "checkpoint_last.pt").unlink()
+    assert train.continue_shorter_run(shortest, 0) == (None, "")
+    assert train.continue_shorter_run(new.parent / "encoder-s1-abc", 0) == (None, "")
+
+
+def test_a_new_start_is_explained_before_the_training(shorter):
+    _, new = shorter
+    _, lines = run(new, "--first-checkpoint", "50")
+    assert lines[1].startswith("mine-u300-abc: does not continue mine-u100-abc: the checkpoints to")
+    assert lines[2].startswith("mine-u300-abc: update 0 of 100, log: ")
