@@ -39,7 +39,7 @@ def check_at_least(flag: str, value: Number, least: Number, usual: str = "") -> 
     if least <= value and -infinity < value < infinity:
         return value
     rule = "a finite number" if least == -infinity else f"at least {least}"
-    if -infinity < least <= value:
+    if least > -infinity and not value < least:  # nan or inf
         rule += " and finite"
     advice = f": {usual} is usual" if usual else ""
     raise UserError(f"{flag} must be {rule}, but is {value}{advice}")

@@ -153,6 +153,21 @@ def test_every_command_has_a_help_that_ends_with_an_example(words, capsys):
         ("schemes --nosuch", "error: unrecognized arguments: --nosuch"),
         ("average --num-epoch-checkpoints x", "error: argument --num-epoch-checkpoints: invalid"),
         *(
+            (
+                f"serve x --max-seconds {value}",
+                f"error: argument --max-seconds: must be at least 0.0 and finite, but is {value}",
+            )
+            for value in ("nan", "inf")
+        ),
+        (
+            "translate x --threads -1",
+            "error: argument --threads: must be from 1 to 1024, but is -1",
+        ),
+        (
+            "translate x --length-penalty nan",
+            "error: argument --length-penalty: must be a finite n",
+        ),
+        *(
             (f"{name} train --nosuch", f"error: `{name}` is now a workflow: docs/migrating.md")
             for name in REPLACED
         ),
