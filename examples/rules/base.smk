@@ -4,6 +4,7 @@ import hashlib
 import importlib.util
 import io
 import json
+import logging
 import re
 import shlex
 import sys
@@ -108,9 +109,14 @@ def check_training_options(options, sources):
     """
     if not workflow.is_main_process or not any(sources.values()):
         return
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
     from diet_fairseq.errors import UserError
     from fairseq.options import get_training_parser, parse_args_and_arch
 
+    # fairseq's import sets up logging, which would print all messages of Snakemake once more.
+    root.handlers[:] = handlers
+    root.setLevel(level)
     parser, output, unknown = get_training_parser(), io.StringIO(), []
     words = shlex.split(f"{options} {USER_DIR}")
     try:

@@ -119,6 +119,14 @@ def test_options_that_fairseq_train_refuses_are_refused_before_text_is_prepared(
 
 
 @pytest.mark.slow
+def test_the_check_of_options_prints_no_log(experiment):
+    """fairseq is imported in this process, and sets up logging."""
+    output, _ = experiment.start("-n").communicate(timeout=600)
+    assert "This was a dry-run" in output
+    assert not re.findall(r"^(?:DEBUG|INFO|WARNING):.*", output, re.MULTILINE)
+
+
+@pytest.mark.slow
 def test_a_warm_up_that_does_not_end_is_a_warning(experiment):
     experiment.configure(warmup=400)
     message = (
