@@ -45,7 +45,8 @@ def replace_fairscale() -> None:
     program before the plugin. Therefore this is done when the program sets up its task.
     """
     for name in PROGRAMS:
-        if hasattr(program := sys.modules.get(name), "fsdp_enable_wrap"):
+        program: Any = sys.modules.get(name)
+        if hasattr(program, "fsdp_enable_wrap"):
             program.fsdp_enable_wrap = nullcontext
 
 
