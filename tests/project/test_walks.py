@@ -121,7 +121,7 @@ def test_from_two_text_files_to_a_served_model(tmp_path):
 
     (tmp_path / "demo").symlink_to("mine")  # the quickstart goes on with such a folder
     outputs = run_blocks(marked_blocks(text_of("docs/quickstart.md")), tmp_path)
-    assert len(outputs) == 5
+    assert len(outputs) == 6
     assert (tmp_path / "heads" / "index.html").exists()
 
 
