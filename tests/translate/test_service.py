@@ -115,7 +115,7 @@ def test_a_list_of_texts_is_answered_by_a_list(serve, mirror):
     assert post(client, q=["ab"]).json() == {"translatedText": ["ba"]}
 
 
-PARAGRAPH = "Tom ran. Mary sat.\n\nDr. Roth left."
+PARAGRAPH = "Eve ran. Ida sat.\n\nDr. Roth left."
 
 
 def test_lines_are_translated_sentence_by_sentence_by_default(serve, mirror):
@@ -123,36 +123,36 @@ def test_lines_are_translated_sentence_by_sentence_by_default(serve, mirror):
     client = serve()
     answer = post(client, q=PARAGRAPH, scores=True)
     assert answer.json() == {
-        "translatedText": " .nar moT .tas yraM\n\n.tfel htoR .rD",
-        "scores": [-3.0, 0.0, -4.666667],
+        "translatedText": " .nar evE .tas adI\n\n.tfel htoR .rD",
+        "scores": [-2.833333, 0.0, -4.666667],
     }
-    assert mirror.batches == [["Tom ran. ", "Mary sat.", "", "Dr. Roth left."]]
+    assert mirror.batches == [["Eve ran. ", "Ida sat.", "", "Dr. Roth left."]]
 
 
 @pytest.mark.parametrize("is_split", [True, False])
 def test_a_request_can_choose_whether_lines_are_split(serve, mirror, is_split):
     client = serve()
-    expected = ".nar moT .tas yraM" if is_split else ".tas yraM .nar moT"
+    expected = ".nar evE .tas adI" if is_split else ".tas adI .nar evE"
     for mirror.splits_by_default in (True, False):
-        answer = post(client, q="Tom ran. Mary sat.", split_sentences=is_split)
+        answer = post(client, q="Eve ran. Ida sat.", split_sentences=is_split)
         assert answer.json()["translatedText"].split() == expected.split()
-    form = {"q": "Tom ran. Mary sat.", "split_sentences": str(is_split).lower()}
+    form = {"q": "Eve ran. Ida sat.", "split_sentences": str(is_split).lower()}
     assert client.post("/translate", data=form).json()["translatedText"].split() == expected.split()
 
 
 def test_a_queue_counts_sentences(serve, mirror):
     mirror.splits_by_default = True
     client = serve(waiting=3)
-    answer = post(client, q="A man ran. " * 4)
+    answer = post(client, q="A dog ran. " * 4)
     assert answer.status_code == 400
     assert answer.json() == {"error": "q has 4 sentences, more than 3: send fewer"}
     mirror.gate.clear()
     with ThreadPoolExecutor(3) as threads:
         first = threads.submit(post, client, q="First")
         until(lambda: mirror.batches)
-        second = threads.submit(post, client, q="Tom ran. Mary sat.")
+        second = threads.submit(post, client, q="Eve ran. Ida sat.")
         until_waiting(client, 2)
-        assert post(client, q="Tom ran. Mary sat.").status_code == 503
+        assert post(client, q="Eve ran. Ida sat.").status_code == 503
         mirror.gate.set()
         assert [first.result().status_code, second.result().status_code] == [200, 200]
 
@@ -162,13 +162,13 @@ def test_a_paragraph_delays_no_short_request(serve, mirror):
     client = serve(batch=16, characters=50_000)
     mirror.gate.clear()
     with ThreadPoolExecutor(2) as threads:
-        long = threads.submit(post, client, q="A man ran. " * 100)
+        long = threads.submit(post, client, q="A dog ran. " * 100)
         until(lambda: mirror.batches)
         short = threads.submit(post, client, q="short")
         until_waiting(client, 85)
         mirror.gate.set()
         assert short.result().json() == {"translatedText": "trohs"}
-        assert long.result().json()["translatedText"].count(".nar nam A") == 100
+        assert long.result().json()["translatedText"].count(".nar god A") == 100
     assert max(map(len, mirror.batches)) <= 16 + TURN_WEIGHT
 
 
