@@ -168,6 +168,11 @@ def count_devices():
 
 
 onstart:
+    if not workflow.local_exec and config["gpus"] == "auto":
+        raise WorkflowError(
+            "config.gpus must be a number on a cluster, but is auto, which counts the GPUs of the machine that submits the"
+            " jobs: write the number of GPUs of a training, or 0 for the CPU"
+        )
     if workflow.local_exec and config["gpus"] != "auto" and config["gpus"] > count_devices():
         raise WorkflowError(
             f"config.gpus must be at most {count_devices()}, this machine's, but is {config['gpus']}: write auto"

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -283,7 +283,27 @@ def main() -> None:
     parser.add_argument("--first-checkpoint", type=int, default=0, help="to average")
     parser.add_argument("command", nargs="+")
     args = parser.parse_args()
+    try:
+        status = run(args)
+    except UserError as error:  # the user of a cluster sees the log, not stderr
+        report(error, args.log)
+        raise
+    sys.exit(status)
 
+
+def report(error: UserError, log: Path) -> None:
+    """Add an error to the log of the training."""
+    with open(log, "a", encoding="utf-8") as file:
+        file.write(f"error: {error}\n")
+
+
+def run(args: Namespace) -> int:
+    """Train; the status of the command.
+
+    Raises:
+        UserError: the GPUs are fewer than reserved, a signal ended the command, or the command
+            has succeeded without a checkpoint
+    """
     gpus = reserve_gpus(args.gpus, 1 if args.fewer and args.gpus else None)
     while args.fewer and args.option == "--batch-size" and gpus > 1 and args.batch % gpus:
         gpus -= 1
@@ -337,10 +357,21 @@ def main() -> None:
     except KeyboardInterrupt:  # which the command has got, too
         process.wait()
     progress.close()
+    if process.returncode < 0 and process.returncode != -signal.SIGINT:
+        raise UserError(
+            f"fairseq-train was ended from outside by {signal.Signals(-process.returncode).name}: "
+            "see the log of the scheduler or of the system, which end a process that needs too "
+            "much memory or time; the same command resumes the training"
+        )
     if process.returncode == 0:
+        if not any(args.folder.glob("checkpoint*.pt")):
+            raise UserError(
+                f"fairseq-train has ended without an error and without a checkpoint in "
+                f"{args.folder}: see {args.log}, and remove options that keep it from saving"
+            )
         minutes = plan["seconds"] / 60
         say(f"{name}: trained in {minutes:.1f} minutes, {progress}")
-    sys.exit(process.returncode if process.returncode >= 0 else 128 - process.returncode)
+    return process.returncode if process.returncode >= 0 else 128 - process.returncode
 
 
 if __name__ == "__main__":

@@ -17,11 +17,13 @@ import tempfile
 import time
 from contextlib import suppress
 
+from diet_fairseq.errors import UserError, exit_with_one_line
+
 SCHEDULERS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", "KUBERNETES_SERVICE_HOST")
 
 
 def visible_devices() -> list[str]:
-    """The devices that PyTorch would see."""
+    """The devices of CUDA_VISIBLE_DEVICES, or else all that nvidia-smi lists."""
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
     if given is not None:
         return [device for device in given.split(",") if device]
@@ -36,8 +38,6 @@ def lock_gpus(number: int, devices: list[str], job: str, least: int | None = Non
 
     The locks pass to the program that follows.
     """
-    if number > len(devices):
-        sys.exit(f"error: gpus must be at most {len(devices)}, this machine's, but is {number}")
     while True:
         locks: dict[str, int] = {}
         for device in devices:
@@ -66,16 +66,40 @@ def open_lock(path: str) -> int:
     return os.open(path, os.O_RDONLY)
 
 
+def count_cuda_devices() -> int:
+    """The number of GPUs that PyTorch sees; another process counts them and frees its memory."""
+    code = "import torch; print(torch.cuda.device_count() if torch.cuda.is_available() else 0)"
+    command = [sys.executable, "-c", code]
+    return int(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout.split()[-1])
+
+
 def reserve_gpus(number: int, least: int | None = None) -> int:
-    """Show this many devices, or at least ``least``, to the programs that follow; their number."""
+    """Show this many devices, or at least ``least``, to the programs that follow; their number.
+
+    Raises:
+        UserError: the machine or the scheduler's job has fewer devices, or PyTorch sees fewer
+    """
     job = next((f"{os.environ[name]}-" for name in SCHEDULERS if name in os.environ), "")
     devices = visible_devices() if number else []
+    if number > len(devices):
+        owner = "the scheduler's job" if job else "this machine"
+        raise UserError(
+            f"gpus must be at most {len(devices)}, the number of GPUs of {owner}, but is {number}: "
+            "request more GPUs, or set gpus to 0 to use the CPU"
+        )
     if number and (not job or len(devices) > number):
         devices = lock_gpus(number, devices, job, least)
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
+    if devices and (seen := count_cuda_devices()) < len(devices):
+        raise UserError(
+            f"PyTorch must see the GPUs of CUDA_VISIBLE_DEVICES, {','.join(devices)}, but sees "
+            f"only {seen}: check with nvidia-smi that the driver runs, install PyTorch for CUDA, "
+            "or set gpus to 0 to use the CPU"
+        )
     return len(devices)
 
 
 if __name__ == "__main__":
-    reserve_gpus(int(sys.argv[1]))
+    with exit_with_one_line():
+        reserve_gpus(int(sys.argv[1]))
     os.execvp(sys.argv[2], sys.argv[2:])

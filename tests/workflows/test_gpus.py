@@ -11,6 +11,13 @@ from tests.workflows.conftest import EXAMPLES, script
 pytestmark = pytest.mark.slow
 
 SCRIPT = EXAMPLES / "scripts" / "with_gpus.py"
+#: the part of PyTorch that counts devices, on a machine without any
+TORCH = """
+import os
+class cuda:
+    is_available = lambda: True
+    device_count = lambda: len(os.environ["CUDA_VISIBLE_DEVICES"].split(","))
+"""
 SHOW = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'], flush=True); input()"
 
 
@@ -18,10 +25,12 @@ SHOW = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'], flush=True); input(
 def start(tmp_path):
     """A function that starts a command on a machine with four GPUs, until it reads a line."""
     processes = []
+    (tmp_path / "torch.py").write_text(TORCH)
 
     def begin(number, **environment):
         base = {name: value for name, value in os.environ.items() if "JOB_ID" not in name}
         base |= {"TMPDIR": str(tmp_path), "CUDA_VISIBLE_DEVICES": "0,1,2,3"}
+        base |= {"PYTHONPATH": f"{tmp_path}:{EXAMPLES.parent}"}
         process = subprocess.Popen(
             [sys.executable, SCRIPT, str(number), sys.executable, "-c", SHOW],
             env=base | environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -67,7 +76,10 @@ def test_a_job_that_takes_fewer_has_the_free_devices(tmp_path, monkeypatch):
 def test_more_gpus_than_there_are_is_refused(start):
     process = start(5)
     assert process.wait() == 1
-    assert process.stderr.read() == "error: gpus must be at most 4, this machine's, but is 5\n"
+    assert process.stderr.read() == (
+        "error: gpus must be at most 4, the number of GPUs of this machine, but is 5: request more "
+        "GPUs, or set gpus to 0 to use the CPU\n"
+    )
 
 
 def test_a_scheduler_s_devices_are_not_locked(start):

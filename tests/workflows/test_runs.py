@@ -221,6 +221,10 @@ def test_a_cluster_runs_the_workflow_unchanged(prepared):
         "--cluster-generic-status-cmd", f"{prepared.folder}/status",
         "--latency-wait", 30, "--default-resources", "gpu=0", "--until", "train",
     ]  # fmt: skip
+    status, output = prepared.run(*words)
+    assert status == 1
+    assert "config.gpus must be a number on a cluster, but is auto" in output
+    prepared.configure(gpus=0)
     prepared.made(*words)
     assert prepared.path("out/runs/*/trained").exists()
     prepared.configure(gpus=2)

@@ -43,7 +43,7 @@ def test_samples_that_can_t_be_divided_are_refused():
 
 #: writes fairseq's log: a part of an update's entry may come later than its beginning
 FAKE = """
-import sys, time
+import os, sys, time
 with open(sys.argv[1], "a") as log:
     for line in ("{'_name': None}", '{"loss": "2.0", "wps": "1000.4", "num_updates": "50"}',
                  '{"valid_loss": "3.0", "valid_num_updates": "50"}',
@@ -51,6 +51,11 @@ with open(sys.argv[1], "a") as log:
         print(line, end="", file=log, flush=True)
         time.sleep(0.7)
         print(file=log, flush=True)
+if sys.argv[2] == "no checkpoint":
+    sys.exit()
+open(sys.argv[1].replace("train.log", "checkpoint_last.pt"), "w").close()
+if int(sys.argv[2]) < 0:
+    os.kill(os.getpid(), -int(sys.argv[2]))
 sys.exit(int(sys.argv[2]))
 """
 
@@ -284,3 +289,33 @@ def test_a_new_start_is_explained_before_the_training(shorter):
     _, lines = run(new, "--first-checkpoint", "50")
     assert lines[1].startswith("mine-u300-abc: does not continue mine-u100-abc: the checkpoints to")
     assert lines[2].startswith("mine-u300-abc: update 0 of 100, log: ")
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        ("no checkpoint", "fairseq-train has ended without an error and without a checkpoint in "),
+        (-9, "fairseq-train was ended from outside by SIGKILL: see the log of the scheduler"),
+    ],
+)
+def test_a_training_without_a_result_fails_and_its_log_says_why(tmp_path, status, message):
+    code, lines = run(tmp_path / "mine", status=status)
+    assert code == 1
+    assert lines[-1].startswith(f"error: {message}")
+    assert (tmp_path / "mine" / "log").read_text().splitlines()[-1] == lines[-1]
+
+
+@pytest.mark.parametrize("device", ["", "0"])  # no device, and a device without a driver
+def test_a_training_without_its_gpu_is_refused(tmp_path, monkeypatch, device):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", device)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    code, lines = run(tmp_path / "mine", "--gpus", 1)
+    expected = {
+        "": "error: gpus must be at most 0, the number of GPUs of the scheduler's job, but is 1",
+        "0": "error: PyTorch must see the GPUs of CUDA_VISIBLE_DEVICES, 0, but sees only 0",
+    }[device]
+    assert code == 1
+    assert len(lines) == 1
+    assert lines[0].startswith(f"{expected}: ")
+    assert (tmp_path / "mine" / "log").read_text() == lines[0] + "\n"
+    assert not (tmp_path / "mine" / "plan.json").exists()
