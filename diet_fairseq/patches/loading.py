@@ -4,6 +4,7 @@ import logging
 import os
 from argparse import Namespace
 from collections.abc import Callable, Collection
+from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -21,6 +22,7 @@ from ..errors import UserError
 from ..models import warm_start
 from . import sharding
 from .patch import Proxy, intercepts, replaces
+from .processes import spawn_processes
 
 logger = logging.getLogger(__name__)
 
@@ -147,10 +149,16 @@ def broadcast_plain_data(broadcast_object: Callable, obj: Any, *args: Any, **kwa
     return received
 
 
-@replaces("fairseq.distributed.utils:torch", compatibility=BROADCAST)
+@replaces(
+    "fairseq.distributed.utils:torch",
+    compatibility=f"{BROADCAST}; without a CUDA device, such a run succeeds and trains nothing",
+)
 def load_broadcasts(torch: Any) -> Any:
     def load_broadcast(file: Any, map_location: Any = None) -> Any:
         # a placeholder of a tensor names the device
         return load(file, map_location, (distributed._TensorPlaceholder, torch.device))
 
-    return Proxy(torch, load=load_broadcast)
+    spawn = partial(spawn_processes, torch.multiprocessing.spawn)
+    return Proxy(
+        torch, load=load_broadcast, multiprocessing=Proxy(torch.multiprocessing, spawn=spawn)
+    )

@@ -1,6 +1,7 @@
 """Checkpoints are complete or absent, and one training at a time writes to a folder."""
 
 import fcntl
+import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -13,6 +14,11 @@ import torch
 from ..errors import UserError
 from ..files import TMP_SUFFIX, atomic_file
 from .patch import Proxy, intercepts, replaces
+
+logger = logging.getLogger(__name__)
+
+#: file in a training's folder that the training locks while it runs
+LOCK_NAME = ".training.lock"
 
 
 def save(state: Any, path: str) -> None:
@@ -64,16 +70,21 @@ def save_updates_at_epoch_ends(
 def lock_folder(folder: str) -> Iterator[None]:
     """Keep other trainings out of a folder, and remove leftovers of killed saves from it.
 
-    The system's lock (flock) on the folder itself ends with the process that holds it, even if the
-    process is killed. A lock of filelock would stay with data loader processes that outlive a
-    killed run.
+    The system's lock (flock) ends with the process that holds it, even if the process is killed. A
+    lock of filelock would stay with data loader processes that outlive a killed run.
 
     Raises:
         UserError: the folder can't be made or opened, or another training holds the lock
     """
+    path = os.path.join(folder, LOCK_NAME)
     try:
         os.makedirs(folder, exist_ok=True)
-        descriptors = [os.open(folder, os.O_RDONLY)]
+        descriptors = [lock_file(path)]
+    except BlockingIOError as error:
+        raise UserError(
+            f"--save-dir {folder} is in use by another training: wait until it ends, or give "
+            "another folder"
+        ) from error
     except OSError as error:
         raise UserError(
             f"--save-dir {folder} can't be written to: {error.strerror}; give another folder"
@@ -86,17 +97,36 @@ def lock_folder(folder: str) -> Iterator[None]:
 
     os.register_at_fork(after_in_child=close)
     try:
-        try:
-            fcntl.flock(descriptors[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UserError(
-                f"--save-dir {folder} is in use by another training: wait until it ends, or give "
-                "another folder"
-            ) from error
-        except OSError:
-            pass  # some network file systems have no locks
         for leftover in Path(folder).glob(f"checkpoint*.pt*{TMP_SUFFIX}"):
             leftover.unlink(missing_ok=True)
         yield
     finally:
+        Path(path).unlink(missing_ok=True)
         close()
+
+
+def lock_file(path: str) -> int:
+    """Make a file and lock it; the descriptor.
+
+    It is a file and open for writing: NFS passes no lock of a folder on to other nodes, and refuses
+    an exclusive lock of a descriptor for reading.
+
+    Raises:
+        BlockingIOError: another process holds the lock
+    """
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.exists(path) and os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                return descriptor
+        except BlockingIOError:
+            os.close(descriptor)
+            raise
+        except OSError as error:
+            logger.warning(
+                f"{os.path.dirname(path)} can't be locked ({error.strerror}): make sure that no "
+                "other training writes to it"
+            )
+            return descriptor
+        os.close(descriptor)  # the process that held the lock has removed the file meanwhile

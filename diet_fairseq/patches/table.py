@@ -9,6 +9,7 @@ from . import (  # noqa: F401  # each declares its changes
     loading,
     precision,
     preprocessing,
+    processes,
     saving,
     sharding,
     training,

@@ -4,6 +4,7 @@ import errno
 import fcntl
 import os
 import signal
+import stat
 import time
 
 import pytest
@@ -62,10 +63,41 @@ def test_the_workers_of_a_killed_run_hold_no_lock(tmp_path):
         os.kill(worker, signal.SIGKILL)
 
 
-def test_a_file_system_without_locks_is_tolerated(tmp_path, monkeypatch):
+def test_the_lock_is_one_that_nfs_passes_on_to_other_nodes(tmp_path, monkeypatch):
+    """A regular file, open for writing."""
+    flock, descriptors = fcntl.flock, []
+    monkeypatch.setattr(
+        fcntl, "flock", lambda lock, how: (descriptors.append(lock), flock(lock, how))
+    )
+    with saving.lock_folder(str(tmp_path)):
+        [descriptor] = descriptors
+        assert stat.S_ISREG(os.fstat(descriptor).st_mode)
+        assert fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDWR
+
+
+def test_a_lock_whose_file_has_been_removed_is_not_held(tmp_path, monkeypatch):
+    """The holder removes the file after another training has opened it and before it locks it."""
+    flock = fcntl.flock
+    removals = [lambda: (tmp_path / saving.LOCK_NAME).unlink(), lambda: None]
+
+    def slow_flock(lock, how):
+        removals.pop(0)()
+        flock(lock, how)
+
+    monkeypatch.setattr(fcntl, "flock", slow_flock)
+    with (
+        saving.lock_folder(str(tmp_path)),
+        open(tmp_path / saving.LOCK_NAME, "r+") as file,
+        pytest.raises(BlockingIOError),
+    ):
+        flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_a_file_system_without_locks_is_reported(tmp_path, monkeypatch, caplog):
     def flock(*_):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", flock)
     with saving.lock_folder(str(tmp_path)):
         pass
+    assert f"{tmp_path} can't be locked (No locks available): make sure" in caplog.text
