@@ -23,6 +23,7 @@ min_version("9.27")
 
 include: "terminal.smk"
 include: "config_errors.smk"
+include: "resources.smk"
 
 EXAMPLES = Path(str(workflow.current_basedir)).parent
 PLUGIN = importlib.util.find_spec("diet_fairseq").submodule_search_locations[0]

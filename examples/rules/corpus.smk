@@ -13,6 +13,7 @@ wildcard_constraints:
 
 rule download:
     """Download a pair of files, check it and extract it from its archive."""
+    localrule: True  # the nodes of a cluster may have no way out
     output:
         f"{FOLDER}/raw/{{place}}.{SOURCE}",
         f"{FOLDER}/raw/{{place}}.{TARGET}",
@@ -39,6 +40,8 @@ rule clean:
     params:
         **settings_of("languages", "max_words", "max_characters", "max_ratio"),
         folder=lambda w, output: Path(output[0]).parent,
+    resources:
+        **needs("clean", lambda input: input.train[::2]),
     log:
         f"{FOLDER}/logs/clean.log",
     shell:
@@ -55,6 +58,8 @@ rule learn_subwords:
         f"{FOLDER}/subwords/{'codes' if config['subwords'] == 'subword_nmt' else 'sentencepiece.model'}",
     params:
         **settings_of("languages", "subwords", "vocabulary"),
+    resources:
+        **needs("learn_subwords"),
     log:
         f"{FOLDER}/logs/subwords.log",
     shell:
@@ -72,6 +77,8 @@ rule encode:
         target=f"{FOLDER}/encoded/{{split}}.{TARGET}",
     params:
         **settings_of("languages", "subwords"),
+    resources:
+        **needs("encode", lambda input: [input.source]),
     threads: 4
     log:
         f"{FOLDER}/logs/encode-{{split}}.log",
@@ -92,6 +99,8 @@ rule preprocess:
     params:
         **settings_of("languages", "vocabulary"),
         text=lambda w, input: Path(input[0]).parent,
+    resources:
+        **needs("preprocess", lambda input: input[:1]),
     threads: 4
     log:
         f"{FOLDER}/logs/preprocess.log",
@@ -115,6 +124,8 @@ rule preprocess_test:
     params:
         **settings_of("languages", "subwords"),
         text=f"{FOLDER}/encoded/test-{{test}}",
+    resources:
+        **needs("preprocess"),
     log:
         f"{FOLDER}/logs/preprocess-{{test}}.log",
     shell:

@@ -12,6 +12,7 @@ rule generate:
         **SEARCH,
     resources:
         gpu=min(1, GPUS),
+        **needs("translate"),
     threads: THREADS
     log:
         f"{FOLDER}/{{model}}/evaluation-{{test}}/generate.log",
@@ -32,6 +33,8 @@ rule translate:
     params:
         **SEARCH,
         sentences="" if config["split_sentences"] is None else f"--split-sentences {'yes' if config['split_sentences'] else 'no'}",
+    resources:
+        **needs("translate"),
     threads: THREADS
     log:
         f"{FOLDER}/{{model}}/input-{{name}}.log",
@@ -41,6 +44,7 @@ rule translate:
 
 
 rule score:
+    localrule: True
     input:
         translations=rules.generate.output,
         reference=lambda w: FILES[f"test-{w.test}"][1],
@@ -73,6 +77,7 @@ rule metric:
         command=lambda w: METRICS[w.metric],
     resources:
         gpu=min(1, GPUS),
+        **needs("metric"),
     threads: THREADS
     log:
         f"{FOLDER}/{{model}}/evaluation-{{test}}/metric-{{metric}}.log",
@@ -83,6 +88,7 @@ rule metric:
 
 rule table:
     """Write the table: scores of all models, means and deviations over seeds, paired tests."""
+    localrule: True
     input:
         expand(f"{FOLDER}/{{model}}/evaluation-{{test}}/scores.json", model=MODELS, test=TESTS),
         expand(f"{FOLDER}/{{model}}/evaluation-{{test}}/metric-{{metric}}.json", model=MODELS, test=TESTS, metric=METRICS),
@@ -108,6 +114,7 @@ rule table:
 
 
 rule curves:
+    localrule: True
     input:
         expand(f"{FOLDER}/runs/{{run}}/trained", run=RUNS),
     output:

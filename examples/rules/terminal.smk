@@ -3,6 +3,7 @@
 
 import atexit
 import logging
+from signal import Signals
 
 from snakemake.logging import logger
 from snakemake_interface_logger_plugins.common import LogEvent
@@ -30,7 +31,9 @@ class Steps(logging.Handler):
 
     def __init__(self):
         super().__init__()
-        self.done, self.total, self.failed, self.is_stopped = 0, 0, {}, False
+        self.done, self.total, self.is_stopped = 0, 0, False
+        self.failed = {}  # number of a job -> what is printed about its failure
+        self.error = ""  # of the last command that failed on this machine
 
     def emit(self, record):
         event = getattr(record, "event", None)
@@ -41,10 +44,14 @@ class Steps(logging.Handler):
         elif event == LogEvent.PROGRESS:
             self.done, self.total = record.done, record.total
         elif event == LogEvent.JOB_INFO and record.rule_name not in SILENT_RULES:
+            if record.jobid in self.failed:  # --retries
+                print(f"{CLEAR}{self.failed.pop(record.jobid)}\nthe step runs again:", file=sys.stderr)
             name = " ".join([record.rule_name, *map(str, record.wildcards.values())])
             print(f"{CLEAR}[{self.done + 1} of {self.total}] {name}", file=sys.stderr, flush=True)
         elif event == LogEvent.JOB_ERROR:
-            self.failed[record.rule_name] = list(record.log)
+            self.failed[record.jobid] = describe_failure(record, self.error)
+        elif "CalledProcessError" in str(record.msg):
+            self.error = str(record.msg)
         elif str(record.msg).startswith("Terminating processes on user request"):
             self.is_stopped = True
 
@@ -53,12 +60,39 @@ class Steps(logging.Handler):
         if self.is_stopped:
             print(f"{CLEAR}stopped; run the same command to continue", file=sys.stderr)
             return
-        for rule, logs in self.failed.items():
-            for log in map(Path, logs):
-                lines = log.read_text(encoding="utf-8", errors="replace").split("\n") if log.exists() else []
-                reasons = [line for line in lines if line.startswith("error: ")] or [line for line in lines if line.strip()]
-                reason = reasons[-1] if reasons else "error: no output"
-                print(f"{CLEAR}step {rule} failed, see {log}\n{reason}", file=sys.stderr)
+        for failure in self.failed.values():
+            print(CLEAR + failure, file=sys.stderr)
+
+
+def describe_failure(record, error):
+    """The logs of a failed job, and the reason of the failure.
+
+    Args:
+        record: Snakemake's message about the job; a cluster's executor adds its own message and log
+        error: Snakemake's message about a command that failed on this machine
+    """
+    log, *scheduler_logs = record.log
+    path = Path(log)
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n") if path.exists() else []
+    lines = [line for line in lines if line.strip()]
+    errors = [line for line in lines if line.startswith("error: ")]
+    submission = (record.rule_msg or "").partition("For further error details")[0].strip()
+    status = re.search(r"SLURM-job '(\S+)' failed.*'([A-Z_]+)'", submission, re.DOTALL)
+    signal = re.search(r"died with <Signals\.(SIG\w+)|returned non-zero exit status (129|1[345]\d)\.", error)
+    if status and status[2] != "FAILED":
+        reason = f"error: Slurm ended job {status[1]} with the status {status[2]}: see Slurm's log"
+    elif errors:
+        reason = errors[-1]
+    elif submission and not status:
+        reason = f"error: {submission}"
+    elif signal and record.shellcmd in error:
+        name = signal[1] or Signals(int(signal[2]) - 128).name
+        reason = f"error: the step was ended from outside by {name}: see the log of the system or of the scheduler"
+    elif record.rule_msg and not any(line.startswith("Traceback ") for line in lines):
+        reason = "error: the job ended without a message: see the scheduler's log"
+    else:
+        reason = lines[-1] if lines else "error: no output"
+    return f"step {record.rule_name} failed, see {' and '.join([log, *scheduler_logs])}\n{reason}"
 
 
 if workflow.is_main_process:

@@ -22,6 +22,7 @@ rule train:
         options=training_options,
     resources:
         gpu=GPUS,
+        **needs("train", lambda input: input.data, max(1, GPUS), max(map(MODEL_MB.get, config["sizes"]))),
     threads: THREADS
     log:
         f"{FOLDER}/runs/{{run}}/fairseq-train.log",
@@ -45,6 +46,8 @@ rule average:
         description=description,
         search=SEARCH,  # in model.json: with another one it is written again
         last=config["average"],
+    resources:
+        **needs("average"),
     log:
         f"{FOLDER}/runs/{{run}}/average.log",
     shell:
