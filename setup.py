@@ -46,6 +46,7 @@ EXTRAS["dev"] = [
     "pytest>=8",
     "pytest-xdist",
     "snakemake-executor-plugin-cluster-generic",  # a fake cluster in tests
+    "snakemake-executor-plugin-slurm>=2.8",  # a real one, where Slurm is installed
     "ruff==0.17.5",
     "triton; platform_system == 'Linux'",  # --attention-backend offsets
     "transformers==5.24.0",  # whose types mypy reads

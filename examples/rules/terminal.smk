@@ -3,6 +3,7 @@
 
 import atexit
 import logging
+from itertools import chain
 from signal import Signals
 
 from snakemake.logging import logger
@@ -64,6 +65,12 @@ class Steps(logging.Handler):
             print(CLEAR + failure, file=sys.stderr)
 
 
+def read_log(path):
+    """The lines of a log that are not blank; none if there is no log."""
+    text = Path(path).read_text(encoding="utf-8", errors="replace") if Path(path).exists() else ""
+    return [line for line in text.split("\n") if line.strip()]
+
+
 def describe_failure(record, error):
     """The logs of a failed job, and the reason of the failure.
 
@@ -72,15 +79,15 @@ def describe_failure(record, error):
         error: Snakemake's message about a command that failed on this machine
     """
     log, *scheduler_logs = record.log
-    path = Path(log)
-    lines = path.read_text(encoding="utf-8", errors="replace").split("\n") if path.exists() else []
-    lines = [line for line in lines if line.strip()]
+    lines = read_log(log)
     errors = [line for line in lines if line.startswith("error: ")]
     submission = (record.rule_msg or "").partition("For further error details")[0].strip()
     status = re.search(r"SLURM-job '(\S+)' failed.*'([A-Z_]+)'", submission, re.DOTALL)
+    slurm_errors = re.findall(r"^slurmstepd\S*: error: (.*)", "\n".join(chain(*map(read_log, scheduler_logs))), re.MULTILINE)
     signal = re.search(r"died with <Signals\.(SIG\w+)|returned non-zero exit status (129|1[345]\d)\.", error)
-    if status and status[2] != "FAILED":
-        reason = f"error: Slurm ended job {status[1]} with the status {status[2]}: see Slurm's log"
+    if status and (status[2] != "FAILED" or slurm_errors and not errors):
+        details = f" ({slurm_errors[0]})" if slurm_errors else ""
+        reason = f"error: Slurm ended job {status[1]} with the status {status[2]}{details}: see Slurm's log"
     elif errors:
         reason = errors[-1]
     elif submission and not status:

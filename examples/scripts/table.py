@@ -130,7 +130,7 @@ def markdown(
     is_ensemble = rows["seeds"].str.contains(" ")
     groups = dict(list(rows.groupby(["scheme", "size", is_ensemble], sort=False)))
     for (scheme, size, together), group in groups.items():
-        cells = [f"{scheme}, {size}" + ", ensemble" * together]
+        cells = [f"{scheme}, {size}" + ", ensemble" * bool(together)]
         cells += [spread(group["BLEU"]), spread(group["chrF"])]
         cells += [spread(group[metric], digits=4) for metric in metrics]
         for column, form in OF_TRAINING.items():
