@@ -31,10 +31,10 @@ def infer_slurm_tasks(infer_slurm_init: Callable, cfg: Any, num_pipelines_per_no
     if "SLURM_JOB_ID" not in os.environ or cfg.pipeline_model_parallel:
         return infer_slurm_init(cfg, num_pipelines_per_node)
     if "SLURM_STEP_NUM_TASKS" not in os.environ:
-        nodes = os.environ.get("SLURM_JOB_NUM_NODES", "1")
-        if nodes != "1":
+        job_nodes = os.environ.get("SLURM_JOB_NUM_NODES", "1")
+        if job_nodes != "1":
             raise UserError(
-                f"fairseq-train has started on one of the {nodes} nodes of this Slurm job: put "
+                f"fairseq-train has started on one of the {job_nodes} nodes of this Slurm job: put "
                 "srun before it, with a task for each GPU (docs/training.md)"
             )
         return False

@@ -86,7 +86,7 @@ def describe_failure(record, error):
     slurm_errors = re.findall(r"^slurmstepd\S*: error: (.*)", "\n".join(chain(*map(read_log, scheduler_logs))), re.MULTILINE)
     signal = re.search(r"died with <Signals\.(SIG\w+)|returned non-zero exit status (129|1[345]\d)\.", error)
     if status and (status[2] != "FAILED" or slurm_errors and not errors):
-        details = f" ({slurm_errors[0]})" if slurm_errors else ""
+        details = f" ({slurm_errors[0].strip('* ')})" if slurm_errors else ""
         reason = f"error: Slurm ended job {status[1]} with the status {status[2]}{details}: see Slurm's log"
     elif errors:
         reason = errors[-1]

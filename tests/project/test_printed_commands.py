@@ -27,8 +27,8 @@ FAIRSEQ_PARSERS = {
 #: programs whose words say nothing about this package
 SHELL_PROGRAMS = {
     ".", "awk", "cat", "cp", "curl", "cut", "do", "done", "echo", "fairseq-hydra-train", "for",
-    "grep", "head", "pip", "python3.11", "python3.12", "sacrebleu", "sbatch", "shuf", "sort", "srun",
-    "subword-nmt", "tail", "tensorboard", "torchrun",
+    "grep", "head", "pip", "python3.11", "python3.12", "sacrebleu", "sbatch", "shuf", "sort",
+    "srun", "subword-nmt", "tail", "tensorboard", "torchrun",
 }  # fmt: skip
 INLINE = re.compile(r"`(diet-fairseq|make) (\w+)")
 
