@@ -4,6 +4,7 @@ The program is `fairseq_cli.train.main`, in each process of a run on several GPU
 imports the plugin before it calls `call_main`, fairseq-hydra-train after that, in the program.
 """
 
+import atexit
 import logging
 import math
 import sys
@@ -21,6 +22,7 @@ from .patch import active_reasons, intercepts
 logger = logging.getLogger("fairseq_cli.train")
 #: contexts that end with the process
 contexts_of_process = ExitStack()
+atexit.register(contexts_of_process.close)
 
 
 class CheckedTraining:
