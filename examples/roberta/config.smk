@@ -190,7 +190,12 @@ for name, (label, seed) in RUNS.items():
     if seed == config["pretraining_seeds"][0]:
         check_training_options(
             pretraining_options(SimpleNamespace(run=name)),
-            {"config.options": OPTIONS, f"config.models.{label}": MODEL_OPTIONS[label], "config.optimizer": OPTIMIZER},
+            {
+                "config.options": OPTIONS,
+                f"config.models.{label}": MODEL_OPTIONS[label],
+                "config.optimizer": OPTIMIZER,
+                "config.objective": OBJECTIVES[config["objective"]],
+            },
         )
 
 

@@ -39,7 +39,7 @@ def test_the_grid_is_what_the_config_lists(experiment):
     ],
 )
 def test_an_objective_has_its_task_and_criterion(experiment, objective, options):
-    models = {"a": "roberta_shaw --lr 1"}
+    models = {"a": f"{'bert' if objective == 'nsp' else 'roberta'}_shaw --lr 1"}
     experiment.configure(objective=objective, models=models, options="--lr 0.5")
     output = experiment.planned("-p")
     assert options in output
@@ -50,6 +50,10 @@ def test_an_objective_has_its_task_and_criterion(experiment, objective, options)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        (
+            {"objective": "nsp", "models": {"a": "roberta_shaw"}},
+            "config.objective: fairseq-train has no option --nsp with --arch roberta_shaw_tiny",
+        ),
         ({"tasks": {"X": {"data": "RTE"}}}, "config.tasks.X: the task must be one of MNLI, QQP"),
         ({"tasks": {"X": {"data": "RTE", "task": "x.yaml"}}}, "config.tasks.X: file not found: x"),
         ({"models": {"rel": "bert_diet_rel", "e": EARLY}}, "config.models.e.updates must be a mul"),
