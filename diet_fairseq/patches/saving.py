@@ -76,7 +76,7 @@ def lock_folder(folder: str) -> Iterator[None]:
     Raises:
         UserError: the folder can't be made or opened, or another training holds the lock
     """
-    path = os.path.join(folder, LOCK_NAME)
+    path = os.path.abspath(os.path.join(folder, LOCK_NAME))  # Hydra changes the working directory
     try:
         os.makedirs(folder, exist_ok=True)
         descriptors = [lock_file(path)]

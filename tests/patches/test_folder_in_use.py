@@ -34,6 +34,15 @@ def test_a_folder_is_free_when_its_training_ends_in_the_same_process(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_lock_goes_if_the_working_directory_changes(tmp_path, monkeypatch):
+    """Hydra changes the directory."""
+    monkeypatch.chdir(tmp_path)
+    with saving.lock_folder("checkpoints"):
+        assert (tmp_path / "checkpoints" / saving.LOCK_NAME).exists()
+        monkeypatch.chdir("/")
+    assert list((tmp_path / "checkpoints").iterdir()) == []
+
+
 @pytest.mark.slow
 def test_a_run_that_saves_nothing_needs_no_lock(data, tmp_path):
     with saving.lock_folder(str(tmp_path)):
