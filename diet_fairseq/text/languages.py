@@ -22,7 +22,7 @@ BLEU_TOKENIZERS = {
     ),
     **dict.fromkeys(("bo", "bod", "tib", "dz", "dzo"), "flores200"),
 }
-#: languages that are also written in another script than the one that CLDR calls likely
+#: languages with a second script besides their likely script in CLDR
 SEVERAL_SCRIPTS = {"az", "bs", "crh", "kk", "ks", "ku", "mn", "ms", "pa", "sd", "sr", "tg", "tk",
                    "tt", "ug", "uz"}  # fmt: skip
 #: ISO 15924 subtag for several scripts, or for a variant of a script -> scripts

@@ -107,7 +107,7 @@ class FairseqEngine(Engine):
         marks, indices = options.marks, result["tokens"].tolist()
         score, steps = float(result["score"]), len(indices)
         if steps > 1 and self.target[indices[-2]] in options.end_tokens:
-            # </s> after another end is no step of the model
+            # fairseq adds </s> after another end token, which the model did not choose
             score *= (steps / (steps - 1)) ** options.engine_lenpen
             steps -= 1
         special = {self.target.eos(), self.target.pad(), self.target.bos()}

@@ -61,7 +61,7 @@ def continue_shorter_run(folder: Path, first_checkpoint: int) -> tuple[Path | No
 
     Returns:
         The run whose checkpoint was copied, and otherwise the reason why the longest shorter run
-        is not continued. Both are empty if there is no shorter run, or the run has a checkpoint.
+        is not continued. There is neither if no run is shorter, or if this run has a checkpoint.
     """
     own = re.findall(r"-u(\d+)-", folder.name)
     if not own or (folder / "checkpoint_last.pt").exists():

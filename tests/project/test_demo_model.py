@@ -36,7 +36,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def expected():
-    """The translation of each line: those of its sentences, joined."""
+    """The joined translations of each line's sentences."""
     translator = Translator(MODEL, split_sentences=False)
     sentences = [translator.translate(line) for line in LINES]
     assert all(all(line) for line in sentences)

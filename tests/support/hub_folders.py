@@ -1,9 +1,8 @@
 """Folders of transformers' own classes in the layouts that lie on the Hub.
 
 Each function changes a folder of `originals` as a published folder differs from what this version
-of transformers saves. Keys and files are those of transformers' conversion scripts, of folders
-saved by transformers 4, and of the folders that a docstring names; the published files were not at
-hand.
+of transformers saves. Keys and files follow transformers' conversion scripts, folders that
+transformers 4 saved, and the folders that a docstring names; the published files were not at hand.
 """
 
 import json

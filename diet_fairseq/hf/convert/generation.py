@@ -68,7 +68,7 @@ class ImportedGeneration:
 
 
 def read_generation(folder: Path, config: Any) -> tuple[dict[str, Any], Generation]:
-    """The defaults of ``generate``: as in transformers, of config.json if there is no other file.
+    """The defaults of ``generate``, from generation_config.json or, without it, from config.json.
 
     Args:
         config: the folder's configuration, which knows the defaults of its class
