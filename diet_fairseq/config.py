@@ -188,6 +188,7 @@ class PositionConfig:
     position_sampling_length: int | None
     position_temperature: float | None
     position_gain: float | None
+    position_relative: str | None
     position_start: str | None
     projection_length: int | None
     projection_sharing: str | None
@@ -390,7 +391,10 @@ def reads_positions(config: PositionConfig) -> bool:
 
 #: option -> the options without which it has no effect, and whether they are given
 NEEDS: dict[str, tuple[str, Callable[[PositionConfig], bool]]] = {
-    "position_peak": ("--position-start local", lambda c: c.position_start != "blind"),
+    "position_peak": (
+        "--position-start local (tupe_r: and --position-relative scalar)",
+        lambda c: c.position_start != "blind" and c.position_relative != "product",
+    ),
     "position_sampling": (
         "a scheme with positions",
         lambda c: c.position_sampling == "none" or reads_positions(c),

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from .base import AttentionShape
-from .gain import GAIN, PEAK, START, ScoreParameters, first_offsets
+from .gain import GAIN, PEAK, START, ScoreParameters, first_offsets, wave_frequencies
 from .layout import Layout
 from .options import Option, at_least
 from .scores import Factors, look_up_heads
@@ -120,9 +120,8 @@ def shifted_diagonals(
 ) -> tuple[Tensor, Tensor]:
     """Factors whose product is ``peak`` for keys at a head's offset from the query.
 
-    The product is a sum of r / 2 cosines of the distance from this offset, with frequencies
-    (k + 1/2) 2 pi / r. It is 0 at other distances below r and repeats with the period 2 r (-peak at
-    the distance r), which training has to unlearn on longer inputs. With r = 1 there is no peak.
+    The product is a sum of r / 2 cosines of the distance from this offset (`wave_frequencies`). It
+    is small at every other distance, and does not repeat. With r = 1 there is no peak.
 
     Args:
         offsets: (H,), the offset of each head
@@ -135,7 +134,7 @@ def shifted_diagonals(
         (H, Tq, r) and (H, Tk, r), r even
     """
     waves = rank // 2
-    frequencies = (torch.arange(waves) + 0.5) * (math.pi / max(waves, 1))
+    frequencies = wave_frequencies(waves)
     size = math.sqrt(peak / max(waves, 1))
 
     def compute_waves(places: Tensor) -> Tensor:

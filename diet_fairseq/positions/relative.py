@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from .base import AttentionShape
-from .gain import ENCODER_PEAK, GAIN, START, ScoreParameters, local_scores
+from .gain import GAIN, PEAK, START, ScoreParameters, local_scores
 from .layout import Layout
 from .options import Option, at_least
 from .scores import Offsets, apply_in_float32, look_up
@@ -142,7 +142,7 @@ class DietRel(OffsetScalars):
     sharing = "none"
     segment_scheme = "per-head"
     offset_axes: ClassVar[dict[str, int]] = {"weight": 0}
-    options = (CLIP, GAIN.with_default(30.0), START, ENCODER_PEAK)
+    options = (CLIP, GAIN.with_default(30.0), START, PEAK)
 
     def __init__(
         self, shape: AttentionShape, *, clip: int | None, gain: float, start: str, peak: float
@@ -167,7 +167,7 @@ class T5(OffsetScalars):
     buckets for earlier keys only. The content score is divided by sqrt(d_h), as in DIET and TUPE.
     """
 
-    options = (BUCKETS, MAX_DISTANCE, GAIN.with_default(30.0), START, ENCODER_PEAK)
+    options = (BUCKETS, MAX_DISTANCE, GAIN.with_default(30.0), START, PEAK)
     described_options = ("buckets", "max_distance")
 
     def __init__(

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .base import AttentionShape, PositionScheme
-from .gain import ENCODER_PEAK, GAIN, START, ScoreParameters, local_scores
+from .gain import GAIN, PEAK, START, ScoreParameters, local_scores
 from .layout import Layout
 from .options import Option
 from .relative import BUCKETS, MAX_DISTANCE, OffsetProducts, OffsetScalars, OffsetScores, t5_buckets
@@ -155,7 +155,9 @@ class TupeR(TupeA):
     never gives, and theta_2 is an additional row at the end. Causal buckets use all rows, so both
     thetas are then additional rows.
 
-    ``relative`` "product" uses `OffsetProducts` instead of a scalar for each bucket.
+    A blind start draws the scalars of the buckets from N(0, 0.02). A local start has the scores of
+    `local_scores`, as `T5` has. ``relative`` "product" uses `OffsetProducts` instead of a scalar
+    for each bucket, and has a blind start only.
     """
 
     score_type = Dense
@@ -164,6 +166,8 @@ class TupeR(TupeA):
         BUCKETS,
         MAX_DISTANCE,
         GAIN.with_default(10.0),
+        START,
+        PEAK,
         NO_LAYER_NORM,
         NO_RESCALE,
         RELATIVE,
@@ -179,6 +183,8 @@ class TupeR(TupeA):
         buckets: int,
         max_distance: int,
         gain: float,
+        start: str,
+        peak: float,
         relative: str,
         **absolute: Any,
     ) -> None:
@@ -189,7 +195,7 @@ class TupeR(TupeA):
         self.relative_attention_bias: OffsetScores = (
             OffsetProducts(shape, row_of_offset, rows, gain)
             if relative == "product"
-            else OffsetScalars(shape, row_of_offset, rows, gain, std=0.02)
+            else OffsetScalars(shape, row_of_offset, rows, gain, start, peak, std=0.02)
         )
 
     def score(self, layout: Layout) -> Dense:  # type: ignore[override]
@@ -247,7 +253,7 @@ class TupeFree(ScoreParameters):
 
     absolute = True
     score_terms = 2
-    options = (UNTIE_CLS, GAIN.with_default(30.0), START, ENCODER_PEAK)
+    options = (UNTIE_CLS, GAIN.with_default(30.0), START, PEAK)
     position_axes: ClassVar[dict[str, tuple[int, ...]]] = {"weight": (1, 2)}
     described_options = ("untie_cls",)
 

@@ -16,9 +16,9 @@ def options(arch: str, **given) -> PositionConfig:
     return PositionConfig.from_args(args)
 
 
-@pytest.mark.parametrize("scheme", ["diet_rel", "t5", "tupe_free", "diet_abs"])
+@pytest.mark.parametrize("scheme", ["diet_rel", "t5", "tupe_free", "diet_abs", "tupe_r"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_relative_scores_start_with_a_higher_peak_in_encoders(family, scheme):
-    is_higher = family != "transformer" and scheme != "diet_abs"
-    assert options(f"{family}_{scheme}").position_peak == (6.0 if is_higher else 3.0)
+def test_scores_start_with_a_higher_peak_in_encoders(family, scheme):
+    peak = 3.0 if family == "transformer" else 6.0
+    assert options(f"{family}_{scheme}").position_peak == peak
     assert options(f"{family}_{scheme}", position_peak=3.0).position_peak == 3.0

@@ -52,6 +52,9 @@ def no_effect(option: str, need: str) -> str:
     return f"--position-{option} has no effect without {need}: leave it out, or add {need}"
 
 
+LOCAL = "--position-start local (tupe_r: and --position-relative scalar)"
+
+
 def round_about(flag: str) -> str:
     return (
         f"{flag} can't be combined with position schemes: leave it out, or use fairseq's own model"
@@ -93,7 +96,8 @@ REFUSED = {
     "t5 --position-buckets 6": "--position-buckets must be a multiple of 4, but is 6",
     "t5 --position-max-distance 16": "--position-max-distance must be larger than half of "
     "--position-buckets (16), but is 16",
-    "t5 --position-start blind --position-peak 5": no_effect("peak 5.0", "--position-start local"),
+    "t5 --position-start blind --position-peak 5": no_effect("peak 5.0", LOCAL),
+    "tupe_r --position-relative product --position-peak 5": no_effect("peak 5.0", LOCAL),
     "none --position-sampling shifted": no_effect("sampling shifted", "a scheme with positions"),
     "cope --position-sampling randomised": no_effect(
         "sampling randomised", "a scheme with positions"

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from diet_fairseq.attention import compressed as linformer
-from diet_fairseq.positions import layout, relative
+from diet_fairseq.positions import diet_abs, layout, relative
 from diet_fairseq.positions import scores as score_values
 from diet_fairseq.positions.diet_abs import DietAbs
 from diet_fairseq.positions.gain import ScoreParameters
@@ -38,6 +38,11 @@ class ChangedOffsets(Offsets):
 def factors_without_the_gain(original, self, layout):
     score = original(self, layout)
     return Factors(score.query, score.key / self.gain)
+
+
+@instead_of(diet_abs, "wave_frequencies")
+def equally_spaced_frequencies(original, count):
+    return torch.pi * (torch.arange(count) + 0.5) / count
 
 
 # --- where tokens stand ----------------------------------------------------------------------
