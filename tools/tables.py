@@ -134,6 +134,10 @@ def plateau() -> None:
     show(DataFrame(rows).sort_values(["text", "median loss"], ascending=[False, True]))
 
 
+def first_attention() -> None:
+    show(read("pretraining/first-attention"))
+
+
 def attention_in_training() -> None:
     table = read("pretraining/novels-attention")
     table = table[table["update"].isin(["0", "50", "100", "200", "400"])]
