@@ -10,9 +10,12 @@ import jinja2
 import torch
 from matplotlib.figure import Figure
 
+from ..transformer.stack import Stack
 from ..translate.loading import LoadedModel
+from ..translate.model_files import dictionary_paths
 from ..version import __version__
 from . import figures, tables
+from .plateau import can_show_plateau, describe_plateau, word_entropy
 from .scores import ModelScores, PositionScore
 
 
@@ -62,13 +65,32 @@ def list_facts(analysis: Analysis) -> dict[str, str]:
     """The facts about a model and its text at the top of the page."""
     model = analysis.model
     parameters = sum(parameter.numel() for parameter in model.model.parameters())
-    return {
+    facts = {
         "architecture": getattr(model.config.model, "arch", None) or "not named",
         "positions": model.scheme,
         "parameters": f"{parameters:,}",
         "updates": f"{model.updates:,}",
         "text": analysis.text,
     }
+    if model.held_out_loss is not None:
+        facts["held-out loss"] = f"{model.held_out_loss:.2f} nats"
+    if warning := find_plateau(model):
+        facts["warning"] = warning
+    return facts
+
+
+def find_plateau(model: LoadedModel) -> str:
+    """The warning of `describe_plateau` about the checkpoint's held-out loss, or ""."""
+    if model.held_out_loss is None:
+        return ""
+    updates = int(model.config.optimization.max_update)
+    entropy = word_entropy(dictionary_paths(model.description)[0])
+    if entropy is None or not can_show_plateau(model.updates, updates):
+        return ""
+    stack = model.stacks["encoder"]
+    positions = vars(stack.stack_config.positions) if isinstance(stack, Stack) else {}
+    options = {name.removeprefix("position_"): value for name, value in positions.items()}
+    return describe_plateau(model.held_out_loss, entropy, model.updates, updates, options)
 
 
 def draw_sections(

@@ -1,5 +1,6 @@
 """The loader of trained fairseq models, which `translate`, `serve`, `export` and `look` share."""
 
+import math
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,6 +42,8 @@ class LoadedModel:
         config: fairseq's configuration of the checkpoint
         task: fairseq's task, which has the dictionaries
         updates: number of training updates
+        held_out_loss: of an encoder's masked words when the checkpoint was saved, in nats; None if
+            the checkpoint does not have it
         labels: names of the classes of a classification, in their order
     """
 
@@ -49,6 +52,7 @@ class LoadedModel:
     config: Any
     task: Any
     updates: int = 0
+    held_out_loss: float | None = None
     labels: tuple[str, ...] = ()
 
     @property
@@ -171,6 +175,7 @@ def load_model(description: ModelDescription) -> LoadedModel:
         config,
         task,
         updates=int(history[-1].get("num_updates") or 0),
+        held_out_loss=_read_held_out_loss(state, config),
         labels=label_names(label_dictionary) if label_dictionary else (),
     )
 
@@ -195,6 +200,19 @@ def load_transformer(description: ModelDescription) -> LoadedModel:
             "a translation model must be one of --task translation here: give another checkpoint"
         )
     return loaded
+
+
+def _read_held_out_loss(state: dict[str, Any], config: Any) -> float | None:
+    """The held-out loss of masked words in nats, which fairseq saves in bits.
+
+    Other criterions than ``masked_lm`` add further losses, such as the next sentence's.
+    """
+    loss = (state.get("extra_state") or {}).get("val_loss")
+    criterion = getattr(config.criterion, "_name", None)
+    metric = getattr(config.checkpoint, "best_checkpoint_metric", None)
+    if (criterion, metric) != ("masked_lm", "loss") or not isinstance(loss, float):
+        return None
+    return loss * math.log(2)
 
 
 def _override_options(state: dict[str, Any], description: ModelDescription) -> None:
