@@ -27,6 +27,7 @@ from with_gpus import reserve_gpus
 
 from diet_fairseq.errors import UserError, exit_with_one_line
 from diet_fairseq.files import atomic_file
+from diet_fairseq.look.plateau import can_show_plateau, describe_plateau, word_entropy
 
 #: seconds between two looks at the log, and between two lines of progress outside a terminal
 POLL, PLAIN = 0.5, 60
@@ -177,8 +178,14 @@ def reserve_bar(terminal: str, lines: int) -> tuple[int, FileLock] | None:
 class Progress:
     """What is shown of a training: a bar on a terminal, elsewhere a line now and then."""
 
-    def __init__(self, name: str, log: Path, updates: int) -> None:
+    def __init__(
+        self, name: str, log: Path, updates: int,
+        dictionary: Path | None = None, output: Path | None = None,
+    ) -> None:  # fmt: skip
         self.name, self.log, self.updates = name, log, updates
+        # It is compared once, with the first held-out loss that can show a plateau.
+        self.entropy = word_entropy(dictionary) if dictionary else None
+        self.output = output
         # What earlier starts have logged is past.
         self.offset = log.stat().st_size if log.exists() else 0
         self.first = self.update = 0
@@ -217,6 +224,7 @@ class Progress:
         """Take an entry of the log: numbers of the last updates, or of a validation."""
         if "valid_loss" in entry:
             self.values["held-out loss"] = f"{float(entry['valid_loss']) * math.log(2):.2f}"
+            self.warn_of_plateau(entry)
         if "valid_bleu" in entry:
             self.values["BLEU"] = entry["valid_bleu"]
         if "num_updates" not in entry or "loss" not in entry:
@@ -238,6 +246,19 @@ class Progress:
             self.shown = time.monotonic()
             say(f"{self.name}: {self}")
 
+    def warn_of_plateau(self, entry: dict[str, Any]) -> None:
+        """Warn once if an encoder has not learned positions after a fifth of the updates."""
+        update = int(entry.get("valid_num_updates", 0))
+        if self.entropy is None or not can_show_plateau(update, self.updates):
+            return
+        # The loss of `electra` and `masked_lm_nsp` is a sum, and these criterions log its parts.
+        parts = ("valid_generator_loss", "valid_mlm_loss", "valid_loss")
+        loss = next(float(entry[part]) for part in parts if part in entry) * math.log(2)
+        options = read_position_options(self.output) if self.output else {}
+        if warning := describe_plateau(loss, self.entropy, update, self.updates, options):
+            say(f"{self.name}: warning: {warning}")
+        self.entropy = None
+
     def draw(self) -> None:
         """Draw the bar, which the output of another step may have moved."""
         if self.bar is not None:
@@ -257,6 +278,12 @@ class Progress:
     def close(self) -> None:
         if self.bar is not None:
             self.bar.close()
+
+
+def read_position_options(output: Path) -> dict[str, str]:
+    """Names and values of the position options that the last training in a log has printed."""
+    lines = re.findall(r"\| (scheme:\S+)", output.read_text(encoding="utf-8", errors="replace"))
+    return dict(option.split(":", 1) for option in lines[-1].split("|")) if lines else {}
 
 
 def write_plan(folder: Path, plan: dict[str, Any]) -> None:
@@ -281,6 +308,7 @@ def main() -> None:
     )  # fmt: skip
     parser.add_argument("--updates", type=int, required=True)
     parser.add_argument("--first-checkpoint", type=int, default=0, help="to average")
+    parser.add_argument("--dictionary", type=Path, help="of an encoder: warn of a plateau")
     parser.add_argument("command", nargs="+")
     args = parser.parse_args()
     try:
@@ -329,7 +357,8 @@ def run(args: Namespace) -> int:
     }
     write_plan(args.folder, plan)
     name = args.folder.name
-    progress = Progress(name, args.folder / "train.log", args.updates)
+    train_log = args.folder / "train.log"
+    progress = Progress(name, train_log, args.updates, args.dictionary, args.log)
     say(
         f"{name}: {plan['device']}, {plan['precision']}, {plan['batch']}, {args.updates:,} updates"
         + (f" from the last checkpoint of {start}" if start else "")

@@ -161,6 +161,53 @@ def test_the_memory_of_a_gpu_is_what_fairseq_logs(tmp_path):
     assert round(progress.peak, 2) == 9.05
 
 
+#: fairseq's lines about validations of an encoder on novels, which stayed on the plateau
+STAYS = """
+{"epoch": 1, "valid_loss": "12.88", "valid_ppl": "7539.9", "valid_num_updates": "50"}
+{"epoch": 1, "valid_loss": "9.97", "valid_ppl": "1003.15", "valid_num_updates": "100"}
+{"epoch": 1, "valid_loss": "9.88", "valid_ppl": "942.28", "valid_num_updates": "200"}
+"""
+OPTIONS = "scheme:diet_abs|start:local|peak:6.0|sharing:layer|input:none|version:0.4.1"
+
+
+def warnings_of_plateau(folder, capsys, log, first="▁the 2"):
+    """What a training of 400 updates prints, with words that have an entropy of 6.86 nats."""
+    words = "".join(f"word{number} 1\n" for number in range(952))
+    (folder / "dict.txt").write_text(f"{first}\n{words}")
+    output = "2026-11-28 22:50:15 | INFO | diet_fairseq.models.architectures | "
+    (folder / "output").write_text(f"{output}scheme:t5|start:blind\n{output}{OPTIONS}\n")
+    files = (folder / "train.log", 400, folder / "dict.txt", folder / "output")
+    progress = train.Progress("mine", *files)
+    (folder / "train.log").write_text(log)
+    progress.read()
+    return capsys.readouterr().err.splitlines()
+
+
+def test_a_plateau_is_named_once_after_a_fifth_of_the_updates(tmp_path, capsys):
+    assert warnings_of_plateau(tmp_path, capsys, STAYS) == [
+        "mine: warning: positions have not been learned: after 100 of 400 updates the held-out "
+        "loss must be at least 0.4 nats below the entropy of the words' frequencies, 6.86 nats, "
+        "but is 6.91: raise --position-peak above 6, lower the learning rate or lengthen the "
+        "warm-up"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"valid_loss": "9.97"', '"valid_loss": "8.704"'),  # learns, and becomes worse later
+        ('"valid_loss": "9.97"', '"valid_loss": "9.97", "valid_mlm_loss": "8.97"'),
+        ('"valid_loss": "9.97"', '"valid_loss": "44.2", "valid_generator_loss": "8.97"'),
+    ],
+)
+def test_a_loss_of_masked_words_below_the_entropy_is_no_plateau(tmp_path, capsys, old, new):
+    assert not warnings_of_plateau(tmp_path, capsys, STAYS.replace(old, new))
+
+
+def test_a_dictionary_without_frequencies_gives_no_warning(tmp_path, capsys):
+    assert not warnings_of_plateau(tmp_path, capsys, STAYS, first="▁the 1")
+
+
 @pytest.fixture
 def terminal():
     """A terminal of 24 lines: the end that shows, and the end that programs write to."""
