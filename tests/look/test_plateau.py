@@ -96,12 +96,12 @@ def facts(tmp_path):
     words = [line.partition(" ")[0] for line in file.read_text().splitlines()]
     state = torch.load(path, weights_only=False)  # this test wrote it
 
-    def page_facts(bits, criterion="masked_lm", counts=lambda rank: 1000 // rank):
+    def page_facts(bits, updates=100, criterion="masked_lm", counts=lambda rank: 1000 // rank):
         lines = (f"{word} {counts(rank)}\n" for rank, word in enumerate(words, 1))
         file.write_text("".join(lines))
         state["cfg"]["criterion"] = {"_name": criterion, "tpu": False}
         state["cfg"]["optimization"]["max_update"] = 400
-        state["optimizer_history"][-1]["num_updates"] = 100
+        state["optimizer_history"][-1]["num_updates"] = updates
         state["extra_state"]["val_loss"] = bits
         torch.save(state, path)
         options = ModelOptions(subwords=NO_SUBWORDS)
@@ -134,10 +134,11 @@ def test_look_has_no_warning_about_a_model_that_has_learned(facts):
         (None, {}, False),
         (5.6, {"criterion": "electra"}, False),
         (5.6, {"counts": lambda rank: 1}, True),
+        (5.6, {"updates": 79}, True),
     ],
-    ids=["without validation", "another criterion", "equal counts"],
+    ids=["without validation", "another criterion", "equal counts", "early"],
 )
-def test_look_has_no_warning_where_a_number_is_missing(facts, bits, others, shown):
+def test_look_has_no_warning_without_a_loss_that_can_be_compared(facts, bits, others, shown):
     page = facts(bits, **others)
     assert ("held-out loss" in page) == shown
     assert "warning" not in page
