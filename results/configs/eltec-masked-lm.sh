@@ -1,17 +1,17 @@
 # The runs of results/pretraining/eltec-1000-updates.csv, in bfloat16 on one core of an AMD EPYC.
-#     bash eltec-masked-lm.sh data CHECKOUT TRAIN VALID  # SentencePiece of 8,000, data-bin; texts of ELTeC-eng
+#     bash eltec-masked-lm.sh data CHECKOUT TRAIN VALID [PIECES]  # SentencePiece (8,000), data-bin; texts of ELTeC-eng
 #     bash eltec-masked-lm.sh rope 1                     # scheme, seed
 set -euo pipefail
 if [ "$1" = data ]; then
     scripts="$2/examples/scripts"
     gunzip -c "$3" > train.txt
     gunzip -c "$4" > valid.txt
-    python "$scripts/learn_subwords.py" sentencepiece sentencepiece.model --text train.txt --languages en --size 8000
+    python "$scripts/learn_subwords.py" sentencepiece sentencepiece.model --text train.txt --languages en --size "${5:-8000}"
     for split in train valid; do
         python "$scripts/encode.py" sentencepiece sentencepiece.model --text en $split.txt encoded.$split \
             --split --longest 126 --workers 2
     done
-    fairseq-preprocess --only-source --trainpref encoded.train --validpref encoded.valid --nwordssrc 8000 \
+    fairseq-preprocess --only-source --trainpref encoded.train --validpref encoded.valid --nwordssrc "${5:-8000}" \
         --destdir data-bin --workers 2
     exit
 fi

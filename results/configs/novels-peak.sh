@@ -1,6 +1,7 @@
 # The runs of results/pretraining/novels-peak.csv, in float32 on one core that ran other programs,
 # too, and on an H200 (without --cpu, 14 runs side by side).
-#     bash eltec-masked-lm.sh data CHECKOUT TRAIN VALID  # the text; SentencePiece learned from its first 60,000 lines
+#     bash eltec-masked-lm.sh data CHECKOUT TRAIN VALID  # novels; SentencePiece learned from the first 60,000 lines
+#     bash eltec-masked-lm.sh data CHECKOUT train.txt.gz valid.txt.gz 2000  # news, from news-text.py
 #     bash novels-peak.sh diet_rel 1 --position-peak 6   # scheme, seed, options
 set -euo pipefail
 OMP_NUM_THREADS=1 fairseq-train data-bin --user-dir diet_fairseq --cpu --arch "roberta_$1_tiny" \
