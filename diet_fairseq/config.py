@@ -302,7 +302,8 @@ class PositionConfig:
 
     def _set_defaults(self) -> None:
         """Set the defaults of the options that are not given."""
-        if self.position_start == "blind" and self.position_gain is None:
+        has_gain = self._has_option("position_gain")
+        if has_gain and self.position_start == "blind" and self.position_gain is None:
             self.position_gain = 1.0
         for name, default in default_options(self.scheme).items():
             # per-head segments have another default gain than the scheme

@@ -4,6 +4,7 @@ The module also contains the baselines of the paper: BERT-A^d (section 4.3) and 
 (appendix D).
 """
 
+import math
 from typing import Any, ClassVar
 
 import torch
@@ -11,7 +12,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .base import AttentionShape, PositionScheme
-from .gain import GAIN, PEAK, START, ScoreParameters, local_scores
+from .gain import (
+    GAIN,
+    PEAK,
+    START,
+    ScoreParameters,
+    first_offsets,
+    local_scores,
+    wave_frequencies,
+)
 from .layout import Layout
 from .options import Option
 from .relative import BUCKETS, MAX_DISTANCE, OffsetProducts, OffsetScalars, OffsetScores, t5_buckets
@@ -49,6 +58,30 @@ RELATIVE = Option(
 )
 
 
+class Projection(nn.Module):
+    """x W^T + b, of parameters that start at N(0, 0.02) and 0.
+
+    This is not an `nn.Linear`, and `Table` is not an `nn.Embedding`, because `init_bert_params`
+    would initialize them again.
+    """
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(outputs, inputs).normal_(std=0.02))
+        self.bias = nn.Parameter(torch.zeros(outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight, self.bias)
+
+
+class Table(nn.Module):
+    """A vector for each row, (rows, d), that starts at N(0, 0.02)."""
+
+    def __init__(self, rows: int, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(rows, width).normal_(std=0.02))
+
+
 class TupeA(PositionScheme):
     """TUPE-A, Ke et al. (2021), eq. 10: score(i, j) = reset((p_i U^Q)(p_j U^K)^T / sqrt(2 d_h)).
 
@@ -62,12 +95,15 @@ class TupeA(PositionScheme):
     products of two more rows of the table (appendix B). The table then has n + 1 rows: row 0 is
     p_theta1, row 1 is p_theta2, and position t has row t + 1. Position 0 can share row 1 with
     p_theta2, because all scores of position 0 are reset.
+
+    A blind start draws p and U from N(0, 0.02), as in the paper. With a local start, the product
+    has a peak at a head's offset (`_start_locally`).
     """
 
     score_type: ClassVar[type[Score]] = Factors
     absolute = True
     score_terms = 2
-    options: ClassVar[tuple[Option, ...]] = (UNTIE_CLS, NO_LAYER_NORM, NO_RESCALE)
+    options: ClassVar[tuple[Option, ...]] = (UNTIE_CLS, START, PEAK, NO_LAYER_NORM, NO_RESCALE)
     position_axes: ClassVar[dict[str, tuple[int, ...]]] = {
         "pos.weight": (0,),
         "pos_key.weight": (0,),
@@ -76,7 +112,14 @@ class TupeA(PositionScheme):
     zero_init: ClassVar[tuple[str, ...]] = ("pos_k_linear.",)
 
     def __init__(
-        self, shape: AttentionShape, *, untie_cls: str, no_layer_norm: bool, no_rescale: bool
+        self,
+        shape: AttentionShape,
+        *,
+        untie_cls: str,
+        no_layer_norm: bool,
+        no_rescale: bool,
+        start: str = "blind",
+        peak: float = 0.0,
     ) -> None:
         super().__init__(shape)
         self.untie_cls = untie_cls
@@ -89,18 +132,51 @@ class TupeA(PositionScheme):
             self.register_buffer("terms", torch.tensor(float(self.score_terms)))
         self.scale = (self.score_terms * shape.head_dim) ** -0.5
         width = shape.heads * shape.head_dim
-        self.pos = nn.Embedding(shape.queries.positions + self.first_row, shape.embed_dim)
+        self.pos = Table(shape.queries.positions + self.first_row, shape.embed_dim)
         self.pos_key = None
         if shape.cross:  # source positions have a separate table
-            self.pos_key = nn.Embedding(shape.keys.positions + self.first_row, shape.embed_dim)
+            self.pos_key = Table(shape.keys.positions + self.first_row, shape.embed_dim)
         self.pos_ln = nn.Identity() if no_layer_norm else nn.LayerNorm(shape.embed_dim)
-        self.pos_q_linear = nn.Linear(shape.embed_dim, width)
-        self.pos_k_linear = nn.Linear(shape.embed_dim, width)
-        for module in self.children():
-            if isinstance(module, (nn.Linear, nn.Embedding)):
-                nn.init.normal_(module.weight, std=0.02)
-            if isinstance(module, nn.Linear):
-                nn.init.zeros_(module.bias)
+        self.pos_q_linear = Projection(shape.embed_dim, width)
+        self.pos_k_linear = Projection(shape.embed_dim, width)
+        if start == "local":
+            self._start_locally(peak)
+
+    @torch.no_grad()
+    def _start_locally(self, peak: float) -> None:
+        """Give the product of each head a peak at the head's offset, as `DietAbs` has it.
+
+        p_t contains the sinusoids of t with d / 2 frequencies. U^Q selects d_h / 2 of them in each
+        head, others than in the other heads, and U^K selects the same ones and rotates them by the
+        offset. Both keep their initial noise.
+        """
+        heads, half = self.shape.heads, self.shape.head_dim // 2
+        frequencies = wave_frequencies(self.shape.embed_dim // 2)
+        waves = len(frequencies)
+        for table in (self.pos, self.pos_key):
+            if table is not None:
+                positions = torch.arange(len(table.weight) - self.first_row)
+                angles = positions.unsqueeze(1) * frequencies  # (n, d / 2)
+                # of variance 1, which the LayerNorm keeps
+                rows = math.sqrt(2) * torch.cat([angles.cos(), angles.sin()], dim=1)
+                table.weight[self.first_row :, : 2 * waves] = rows
+        size = math.sqrt(peak / (self.scale * 2 * half))
+        columns = torch.arange(half) * max(1, waves // half) + torch.arange(heads).unsqueeze(1)
+        cosines = columns % waves  # (H, d_h / 2)
+        sines = waves + cosines
+        angles = first_offsets(self.shape).unsqueeze(1) * frequencies[cosines]
+        head = torch.arange(heads).unsqueeze(1)
+        first, second = torch.arange(half), half + torch.arange(half)  # rows of a head
+        query, key = (
+            linear.weight.unflatten(0, (heads, -1))  # (H, d_h, d)
+            for linear in (self.pos_q_linear, self.pos_k_linear)
+        )
+        query[head, first, cosines] += size
+        query[head, second, sines] += size
+        key[head, first, cosines] += size * angles.cos()
+        key[head, first, sines] += size * angles.sin()
+        key[head, second, sines] += size * angles.cos()
+        key[head, second, cosines] -= size * angles.sin()
 
     @classmethod
     def describe(cls, **options: Any) -> dict[str, Any]:
@@ -129,7 +205,7 @@ class TupeA(PositionScheme):
         thetas = (of_query * self.scale * of_key).float().sum(-1)  # (2, H)
         return untie(query, key, layout, *thetas)
 
-    def _project(self, pos: nn.Embedding, positions: Tensor, linear: nn.Linear, end: int) -> Tensor:
+    def _project(self, pos: Table, positions: Tensor, linear: Projection, end: int) -> Tensor:
         """Project the embeddings of positions (B|1, T) -> (B|1, H, T, d_h).
 
         Positions are below ``end``, except positions of padding.
