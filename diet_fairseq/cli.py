@@ -111,6 +111,7 @@ REPLACED = ("translation", "grid", "encoder", "tables")
 EXTRAS = {
     "ctranslate2": "ctranslate2",
     "fairseq": "fairseq",
+    "google": "transformers",  # protobuf
     "jinja2": "plots",
     "matplotlib": "plots",
     "sacremoses": "data",

@@ -63,3 +63,8 @@ def add_import_hf_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, metavar="FOLDER",
                         help="folder of `diet-fairseq export hf` or save_pretrained")  # fmt: skip
     add_out(parser)
+    parser.add_argument(
+        "--keep-text", nargs="+", type=Path, default=(), metavar="FILE",
+        help="trim the vocabulary of a translation model to the tokens of these texts, single "
+             "characters, tags and special symbols (default: keep all tokens)",
+    )  # fmt: skip

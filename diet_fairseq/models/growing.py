@@ -22,7 +22,7 @@ MASK = "<mask>"
 #: names of parameters with a row for each token of a dictionary
 ROWS = re.compile(
     r"(encoder|decoder|generator)\.(\w+\.)?"
-    r"(embed_tokens\.weight|output_projection\.(weight|bias)|lm_head\.(weight|bias))"
+    r"(embed_tokens\.weight|embed_out|output_projection\.(weight|bias)|lm_head\.(weight|bias))"
 )
 
 

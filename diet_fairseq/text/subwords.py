@@ -1,12 +1,19 @@
-"""Subwords of SentencePiece, subword-nmt, fastBPE and GPT-2: application, vocabulary check."""
+"""Subwords of SentencePiece, subword-nmt, fastBPE and GPT-2: application, vocabulary check.
+
+A subword model can be restricted to some of its tokens, the tokens of a text. The restricted model
+splits this text into the same tokens as before, and never produces a token that was removed.
+"""
 
 import io
+import json
 import re
 import shutil
-from collections.abc import Callable, Collection
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable
 from contextlib import redirect_stderr
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from ..errors import UserError, as_user_error, one_line
 from ..files import MAX_VOCABULARY_BYTES, check_regular, open_regular, open_text, read_json
@@ -36,6 +43,7 @@ class SentencePiece:
         from sentencepiece import SentencePieceProcessor
 
         check_regular(model, MAX_VOCABULARY_BYTES)
+        self.path = model
         try:
             self.model = SentencePieceProcessor(model_file=str(model))
         except (RuntimeError, OSError) as error:
@@ -62,6 +70,39 @@ class SentencePiece:
     def can_encode(self, symbol: str) -> bool:
         """Whether encoding can produce the symbol: a piece, or characters without a piece."""
         return self._has_piece(symbol) or not any(map(self._has_piece, symbol))
+
+    def restrict(self, tokens: Collection[str], copy: Path) -> set[str]:
+        """Write the model with only these tokens, single characters and special pieces.
+
+        The other pieces get the type UNUSED, as in SentencePiece's ``--vocabulary``: BPE merges
+        still use such a piece, but it is split again at the end.
+
+        Returns:
+            the tokens that the written model can produce
+
+        Raises:
+            UserError: the model's type is neither unigram nor BPE
+        """
+        from sentencepiece import sentencepiece_model_pb2
+
+        messages: Any = sentencepiece_model_pb2
+        proto = messages.ModelProto.FromString(self.model.serialized_model_proto())
+        kind = proto.trainer_spec.model_type
+        if kind not in (proto.trainer_spec.UNIGRAM, proto.trainer_spec.BPE):
+            raise UserError(
+                f"{self.path} must be of SentencePiece's type unigram or bpe to be trimmed, but is "
+                f"of the type {proto.trainer_spec.ModelType.Name(kind).lower()}: keep its "
+                "vocabulary"
+            )
+        normal = [piece for piece in proto.pieces if piece.type == piece.NORMAL]
+        # the scores of unknown characters and of user-defined pieces depend on the extremes
+        scores = sorted(normal, key=lambda piece: piece.score)
+        extremes = {piece.piece for piece in (*scores[:1], *scores[-1:])}
+        for piece in normal:
+            if len(piece.piece) > 1 and piece.piece not in tokens and piece.piece not in extremes:
+                piece.type = piece.UNUSED
+        copy.write_bytes(proto.SerializeToString())
+        return {piece.piece for piece in proto.pieces if piece.type != piece.UNUSED} | {*tokens}
 
 
 class SubwordNmt:
@@ -110,6 +151,34 @@ class SubwordNmt:
         """Whether encoding can produce the symbol: a character, or the result of a merge."""
         part = symbol.removesuffix("@@")
         return len(part) < 2 or (part if symbol != part else f"{part}</w>") in self._merges
+
+    def restrict(self, tokens: Collection[str], copy: Path) -> set[str]:
+        """Write the codes that make these tokens, and return the tokens that they can produce.
+
+        A merge of two of these codes may also end a word, so its result stays, too.
+        """
+        # the codes of version 0.1 may also end a word without a merge with its end
+        has_separate_ends = self.bpe.version == (0, 1)
+        wanted = set()
+        for token in tokens:
+            part = token.removesuffix("@@")
+            if part == token:
+                wanted.add(f"{part}</w>")
+            if part != token or has_separate_ends:
+                wanted.add(part)
+        pieces = find_ancestors(self.bpe.bpe_codes, wanted)
+        version = ".".join(map(str, self.bpe.version))
+        merges = [pair for pair in self.bpe.bpe_codes if "".join(pair) in pieces]
+        lines = [f"#version: {version}", *map(" ".join, merges)]
+        copy.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        produced = {*tokens}
+        for piece in pieces:
+            part = piece.removesuffix("</w>")
+            if part != piece or has_separate_ends:
+                produced.add(part)
+            if part == piece:
+                produced.add(f"{part}@@")
+        return produced
 
 
 class Gpt2:
@@ -160,6 +229,20 @@ class Gpt2:
     def can_encode(self, symbol: str) -> bool:
         return symbol in self.pieces
 
+    def restrict(self, tokens: Collection[str], copy: Path) -> set[str]:
+        """Write the merges that make these tokens, and return the tokens that they can produce.
+
+        `GPT2_NUMBERS` does not change, so that pieces keep their numbers.
+        """
+        from tokenizers import pre_tokenizers
+
+        wanted = {self.pieces[token] for token in tokens if token in self.pieces}
+        pieces = find_ancestors(self.merges, wanted) | {*pre_tokenizers.ByteLevel.alphabet()}
+        lines = ["#version: 0.2", *(f"{a} {b}" for a, b in self.merges if f"{a}{b}" in pieces)]
+        copy.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        copy.with_name(GPT2_NUMBERS).write_text(json.dumps(self.numbers), encoding="utf-8")
+        return {str(self.numbers[piece]) for piece in pieces if piece in self.numbers} | {*tokens}
+
 
 class Words:
     """Words between spaces, without subwords."""
@@ -180,6 +263,29 @@ class Words:
     @staticmethod
     def can_encode(symbol: str) -> bool:
         return True
+
+    @staticmethod
+    def restrict(tokens: Collection[str], _: Path) -> set[str]:
+        return {*tokens}
+
+
+def find_ancestors(merges: Iterable[tuple[str, str]], pieces: Iterable[str]) -> set[str]:
+    """The pieces, and all pieces from which merges make them.
+
+    With the merges that result in these pieces, a BPE splits a text whose pieces are in ``pieces``
+    as with all merges: at every step the first of all possible merges is one of them.
+    """
+    parts: defaultdict[str, set[str]] = defaultdict(set)
+    for first, second in merges:
+        parts[first + second] |= {first, second}
+    ancestors: set[str] = set()
+    queue = [*pieces]
+    while queue:
+        piece = queue.pop()
+        if piece not in ancestors:
+            ancestors.add(piece)
+            queue += parts.get(piece, ())
+    return ancestors
 
 
 Subwords = SentencePiece | SubwordNmt | Gpt2 | Words

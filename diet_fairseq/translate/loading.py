@@ -254,20 +254,8 @@ def _build_multilingual_task(
             "no directions: add them, or remove it and give --data and --subwords"
         )
     if options["_name"] == "multilingual_translation":
-        _keep_shared_model(state, description)
-    dictionaries: list[Dictionary] = []
-    for path in dictionary_paths(description):
-        dictionary = Dictionary.load(str(path))
-        for token in marked[1] if marked else ():
-            dictionary.add_symbol(token)
-        rows = state["model"].get("encoder.embed_tokens.weight", ())
-        if not dictionaries and len(rows) not in (0, len(dictionary)):
-            raise UserError(
-                f"{path}, with the tags of {len(description.directions.tags)} languages, has "
-                f"{len(dictionary):,} tokens, but {description.checkpoint} has {len(rows):,}: give "
-                "--data, the folder of the dictionary that the model was trained with"
-            )
-        dictionaries.append(dictionary)
+        keep_shared_model(state, description)
+    dictionaries = load_dictionaries(description, state)
     config = TranslationConfig(
         data=str(description.data),
         source_lang=description.source_lang,
@@ -281,7 +269,32 @@ def _build_multilingual_task(
     return TranslationTask(config, *dictionaries)
 
 
-def _keep_shared_model(state: dict[str, Any], description: ModelDescription) -> None:
+def load_dictionaries(description: ModelDescription, state: dict[str, Any]) -> list[Dictionary]:
+    """The dictionaries of source and target, with the tokens that the checkpoint's task adds.
+
+    Raises:
+        UserError: a dictionary is missing, or the source's has not as many tokens as the checkpoint
+    """
+    marked = read_task(task_options(state))
+    dictionaries: list[Dictionary] = []
+    for path in dictionary_paths(description):
+        dictionary = Dictionary.load(str(path))
+        for token in marked[1] if marked else ():
+            dictionary.add_symbol(token)
+        rows = state["model"].get("encoder.embed_tokens.weight", ())
+        if not dictionaries and len(rows) not in (0, len(dictionary)):
+            number = len(description.all_directions.tags)
+            tags = f", with the tags of {number} languages," if number else ""
+            raise UserError(
+                f"{path}{tags} has {len(dictionary):,} tokens, but {description.checkpoint} has "
+                f"{len(rows):,}: give --data, the folder of the dictionary that the model was "
+                "trained with"
+            )
+        dictionaries.append(dictionary)
+    return dictionaries
+
+
+def keep_shared_model(state: dict[str, Any], description: ModelDescription) -> None:
     """Replace a checkpoint's models of several directions, which must share parameters, by one."""
     model: Any = state["cfg"]["model"]
     if not (getattr(model, "share_encoders", False) and getattr(model, "share_decoders", False)):

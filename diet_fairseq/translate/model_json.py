@@ -21,6 +21,8 @@ from ..text.tokenizer import Tokenizer
 from .directions import EOS, LANGUAGE, MARKS, SOURCE, TARGET, Directions, Marks
 
 MODEL_JSON = "model.json"
+#: the file of an imported model with fairseq-train's options for its shape, except ``--arch``
+OPTIONS_FILE = "options.txt"
 FORMAT, VERSION = "diet_fairseq model", 1
 PENALTIES = ("fairseq", "tensor2tensor")
 #: a licence's name on the Hub, such as cc-by-nc-4.0

@@ -263,8 +263,9 @@ def test_a_closed_output_pipe_ends_a_command_in_silence(words):
 def test_optional_packages_are_in_their_extras():
     requirements = [re.sub(r"[\s\"']", "", line) for line in requires("diet_fairseq") or ()]
     for package, extra in EXTRAS.items():
-        # as the build tool likes it; fairseq-fixed installs fairseq
-        name = package.replace("_", "[-_]") + ("-fixed" if package == "fairseq" else "")
+        # as the build tool likes it; other distributions install these two packages
+        others = {"fairseq": "fairseq-fixed", "google": "protobuf"}
+        name = others.get(package, package.replace("_", "[-_]"))
         line = re.compile(rf"{name}[<>=,.\d]*;extra=={extra}")
         assert any(map(line.fullmatch, requirements)), package
 

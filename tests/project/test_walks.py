@@ -198,13 +198,17 @@ def test_from_an_opus_mt_folder_to_other_positions_and_back(tmp_path):
         ):
             write(tmp_path / f"{part}.{language}", list(lines))
     blocks = marked_blocks(text_of(FROM_ELSEWHERE), SMALLER)
-    imported, same, *_, swapped, _, exported, original = run_blocks(blocks, tmp_path)
+    imported, same, *_, swapped, _, exported, original, small, smaller = run_blocks(
+        blocks, tmp_path
+    )
     assert "to train on: --arch transformer_learned --finetune-from-model imported/m" in imported
     assert "20 of 20 translations are the same" in same
     assert "loading pretrained model from imported/model.pt" in swapped
     assert "DietForConditionalGeneration" in exported
     assert "opus-mt-further: MarianMTModel, " in original
-    for name in ("rope", "diet_rel"):
+    assert "\ntrimmed the vocabulary from 100 tokens (" in small
+    assert smaller.startswith("100 tokens (")
+    for name in ("rope", "diet_rel", "small"):
         assert len((tmp_path / f"{name}.out").read_text().splitlines()) == 20
 
 

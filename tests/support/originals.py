@@ -115,14 +115,16 @@ def marian(
     return save(marian_model, tokenizer, folder, updates)
 
 
-def pieces_with_offset(folder: Path, size: int = 70, kind: str = "bpe") -> list[str]:
+def pieces_with_offset(
+    folder: Path, size: int = 70, kind: str = "bpe", text: Iterable[str] = TEXT * 5
+) -> list[str]:
     """fairseq's marks, then the pieces of a new SentencePiece model of both languages.
 
     Args:
         kind: SentencePiece's model type: "bpe" in M2M-100 and NLLB, "unigram" in mBART and XLM-R
     """
     path = folder / "sentencepiece.bpe.model"
-    path.write_bytes(train_sentencepiece(TEXT * 5, size, model_type=kind, character_coverage=1.0))
+    path.write_bytes(train_sentencepiece(text, size, model_type=kind, character_coverage=1.0))
     model = SentencePieceProcessor(model_file=str(path))
     pieces = [model.id_to_piece(number) for number in range(3, model.get_piece_size())]
     return ["<s>", "<pad>", "</s>", "<unk>", *pieces]
@@ -155,11 +157,20 @@ def m2m_100(folder: Path, updates: int = 0, **options: Any) -> Path:
 
 
 def nllb(
-    folder: Path, updates: int = 0, languages: Iterable[str] = NLLB_CODES, **options: Any
+    folder: Path,
+    updates: int = 0,
+    languages: Iterable[str] = NLLB_CODES,
+    size: int = 70,
+    text: Iterable[str] = TEXT * 5,
+    **options: Any,
 ) -> Path:
-    """NLLB, whose tokens are in ``tokenizer.json``: pieces, then languages, then ``<mask>``."""
+    """NLLB, whose tokens are in ``tokenizer.json``: pieces, then languages, then ``<mask>``.
+
+    Args:
+        size: number of pieces, which SentencePiece learns from ``text``
+    """
     folder.mkdir()
-    words = [*pieces_with_offset(folder), *languages, "<mask>"]
+    words = [*pieces_with_offset(folder, size, text=text), *languages, "<mask>"]
     path = str(folder / "sentencepiece.bpe.model")
     extracted: Any = SentencePieceExtractor(path).extract(tokenizers.models.BPE)
     tokenizer_class: Any = transformers.NllbTokenizer

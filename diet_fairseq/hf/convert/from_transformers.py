@@ -2,7 +2,7 @@
 
 import shutil
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
@@ -17,6 +17,7 @@ from ...checkpoints.plain import quote, reason, shorten
 from ...errors import UserError, as_user_error
 from ...files import MAX_VOCABULARY_BYTES, atomic_folder, check_regular, refuse_existing
 from ...translate.model_json import MODEL_JSON, read_model_json
+from ...vocabulary import ANY_LANGUAGE, write_trimmed
 from ..configuration import (
     LARGEST_SIZES,
     DietEncoderConfig,
@@ -35,6 +36,7 @@ from .checkpoint import (
 from .configuration import VERSION, fairseq_args, rename_parameter
 from .family import read_texts
 from .original import FAMILIES, import_original, read_model_type, refuse_config
+from .translation import Translation
 
 #: our configurations by their ``model_type``
 OURS = {kind.model_type: kind for kind in (DietEncoderConfig, DietTransformerConfig)}
@@ -46,12 +48,40 @@ def run(args: Namespace) -> None:
     refuse_links(args.folder)
     kind = read_model_type(args.folder, (*OURS, *FAMILIES), "import hf reads", ADVICE)
     config = None if kind in FAMILIES else read_configuration(args.folder)
+    translates = config.is_encoder_decoder if config else isinstance(FAMILIES[kind], Translation)
+    check_texts(args.keep_text, translates)
     with atomic_folder(args.out) as out:
+        imported = out / "imported" if args.keep_text else out
+        imported.mkdir(exist_ok=True)
         if config is None:
-            lines = import_original(kind, args.folder, out, args.out)
+            lines = import_original(kind, args.folder, imported, args.out)
         else:
-            lines = import_ours(args.folder, out, config, args.out)
+            lines = import_ours(args.folder, imported, config, args.out)
+        if args.keep_text:
+            if not (imported / MODEL_JSON).is_file():
+                raise UserError(
+                    f"--keep-text needs the subword model of {args.folder}, but the folder has no "
+                    f"{MODEL_JSON}: export the model again"
+                )
+            sizes = write_trimmed(imported, out, {ANY_LANGUAGE: args.keep_text})
+            shutil.rmtree(imported)
+            lines.append("trimmed the vocabulary from {} to {}".format(*sizes))
     print(*lines, sep="\n")
+
+
+def check_texts(texts: Sequence[Path], translates: bool) -> None:
+    """Refuse unsuitable files of ``--keep-text`` before the model is converted.
+
+    Args:
+        translates: whether the folder's model translates
+    """
+    if texts and not translates:
+        raise UserError(
+            f"--keep-text {texts[0]} is for translation models, but the folder's model is an "
+            "encoder: leave it out"
+        )
+    for path in texts:
+        check_regular(path)
 
 
 def refuse_links(folder: Path) -> None:

@@ -19,7 +19,7 @@ from ...checkpoints.plain import reason, shorten
 from ...errors import UserError, as_user_error
 from ...files import MAX_VOCABULARY_BYTES, check_regular, read_json
 from ...translate.directions import Directions
-from ...translate.model_json import ModelDescription, read_model_json
+from ...translate.model_json import OPTIONS_FILE, ModelDescription, read_model_json
 from ..configuration import LARGEST_SIZES, read_values
 from .card import CARD_FILE, read_license
 from .checkpoint import (
@@ -65,8 +65,6 @@ ORIGINAL_FILES = (
     "vocab.json", "target_vocab.json", "vocab.txt", "merges.txt",
     "source.spm", "target.spm", PIECES,
 )  # fmt: skip
-#: the file with fairseq-train's options, except ``--arch``
-OPTIONS = "options.txt"
 #: part of the name of a size -> its largest value
 LARGEST = {**LARGEST_SIZES, "position_embeddings": 1 << 16, "d_model": 1 << 20}
 #: largest difference of outputs, divided by the largest output if that is above 1
@@ -162,7 +160,7 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> list[str]
                 model, reference
             )
     arch = options.pop("arch")
-    (out / OPTIONS).write_text(flags(options) + "\n", encoding="utf-8")
+    (out / OPTIONS_FILE).write_text(flags(options) + "\n", encoding="utf-8")
     if new := [name for name in missing_names if name in tensors]:
         lines.append(
             f"initialised by transformers, because the folder lacks them: {', '.join(new)}"
@@ -177,7 +175,8 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> list[str]
     return [
         *lines,
         f"wrote {data / MODEL}: use it with --user-dir diet_fairseq and the data {data}",
-        f"to train on: --arch {arch} --finetune-from-model {data / MODEL} $(cat {data / OPTIONS})",
+        f"to train on: --arch {arch} --finetune-from-model {data / MODEL} "
+        f"$(cat {data / OPTIONS_FILE})",
     ]
 
 
