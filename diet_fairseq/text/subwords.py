@@ -168,7 +168,8 @@ class SubwordNmt:
                 wanted.add(part)
         pieces = find_ancestors(self.bpe.bpe_codes, wanted)
         version = ".".join(map(str, self.bpe.version))
-        merges = [pair for pair in self.bpe.bpe_codes if "".join(pair) in pieces]
+        ranks = self.bpe.bpe_codes  # pair -> rank, in the reversed order
+        merges = [pair for pair in sorted(ranks, key=ranks.get) if "".join(pair) in pieces]
         lines = [f"#version: {version}", *map(" ".join, merges)]
         copy.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         produced = {*tokens}
