@@ -20,13 +20,14 @@ from torch import Tensor
 from .checkpoints.configuration import task_options
 from .errors import UserError, one_line
 from .files import atomic_folder, refuse_existing
-from .models.growing import ROWS
+from .models.growing import MASK, ROWS
 from .patches import saving
+from .text.languages import parse_language
 from .text.lines import read_lines
 from .text.sentences import split_sentences
-from .text.subwords import MARK
+from .text.subwords import GPT2_NUMBERS, MARK
 from .text.tokenizer import Tokenizer
-from .translate.directions import name_some, read_task
+from .translate.directions import LANGUAGE, TARGET, Directions, name_some, read_task
 from .translate.loading import keep_shared_model, load_dictionaries, load_model, read_checkpoint
 from .translate.model_json import OPTIONS_FILE, ModelDescription, read_model_json
 
@@ -348,3 +349,118 @@ def is_basic(token: str) -> bool:
     """Whether a token is a single character or a mark such as <mask>, but not padding."""
     part = token.removesuffix("@@") if len(token) > 2 else token
     return len(part) == 1 or (MARK.fullmatch(token) is not None and token.startswith("<"))
+
+
+# --- new languages
+
+
+def add_languages(folder: Path, out: Path, new_languages: Mapping[str, str]) -> None:
+    """Write a multilingual model that also has some new languages.
+
+    A new language starts as a copy of a language of the model: its tag has the same embeddings, and
+    its directions are the directions of that language. Until the model is trained further, it
+    translates into the new language, and from it, as into and from the copied language. Other
+    directions translate as before, as far as the model gives language tags no probability within
+    translations.
+
+    The tag stands at the end of the dictionary, before a ``<mask>`` at the end.
+
+    Args:
+        folder: folder with ``model.json`` and a fairseq checkpoint
+        out: folder to write
+        new_languages: code of a new language -> code of the language to copy
+
+    Raises:
+        UserError: ``out`` exists, a file can't be read, the model is bilingual, a new language is
+            not a language's code or is a language of the model, its tag is a token of the model,
+            the language to copy has no tag, or translations end with a tag
+    """
+    refuse_existing(out)
+    vocabulary = Vocabulary.read(folder)
+    directions = vocabulary.description.directions
+    if directions is None or not directions.tags:
+        raise UserError(
+            f"{folder} has no language tags, so a new language can't have one: new languages need "
+            "a multilingual model"
+        )
+    if directions.marks.target_end == TARGET:
+        raise UserError(
+            f"{folder} ends translations with the target language's tag, and a copy of this tag "
+            "would take half of its probability: new languages need a model that ends with </s>"
+        )
+    entries = [
+        [(token, row) for row, token in enumerate(words.symbols) if row >= words.nspecial]
+        for words in vocabulary.dictionaries
+    ]
+    for language, copied in new_languages.items():
+        tag = create_tag(language, copied, directions, folder)
+        copied_tag = directions.tags[copied]
+        for tokens in entries:
+            rows = dict(tokens)
+            if tag in rows:
+                raise UserError(
+                    f"the vocabulary of {folder} already has the token {tag}, which would be the "
+                    f"tag of {language}: give another code"
+                )
+            if copied_tag in rows:  # some models have tags in the source's dictionary alone
+                ends_in_mask = tokens[-1][0] == MASK
+                tokens.insert(len(tokens) - ends_in_mask, (tag, rows[copied_tag]))
+        directions = add_direction(directions, language, copied, tag)
+    new = vocabulary.select(entries)
+    new.description = replace(new.description, directions=directions)
+    with atomic_folder(out) as new_folder:
+        description = new.write(new_folder)
+        copy_subword_models(new.description, new_folder)
+        description.write()
+        del vocabulary, new  # a large model needs the memory
+        load_model(read_model_json(new_folder))  # checks the files
+
+
+def create_tag(language: str, copied: str, directions: Directions, folder: Path) -> str:
+    """The tag of a new language, in the format of the copied language's tag.
+
+    Raises:
+        UserError: see `add_languages`
+    """
+    if not LANGUAGE.fullmatch(language) or parse_language(language) is None:
+        raise UserError(
+            f"a new language must be a language's code such as tyv_Cyrl, but is "
+            f"{one_line(language)!r}: give its code by ISO 639, with its script if the model's "
+            "codes have one"
+        )
+    known = {name for pair in directions.pairs for name in pair} | {*directions.tags}
+    if language in known:
+        raise UserError(f"{folder} already has the language {language}: leave it out")
+    if copied not in directions.tags:
+        raise UserError(
+            f"a new language must start as a language whose tag {folder} has, "
+            f"{name_some(directions.tags)}, but {language} starts as {one_line(copied)}: give one "
+            "of these"
+        )
+    tag = directions.tags[copied]
+    return tag.replace(copied, language) if copied in tag else f"__{language}__"
+
+
+def add_direction(directions: Directions, language: str, copied: str, tag: str) -> Directions:
+    """The directions, and the directions of ``copied`` also for ``language``."""
+    pairs = [*directions.pairs]
+    for source, target in directions.pairs:
+        if source == copied:
+            pairs.append((language, target))
+        if target == copied:
+            pairs.append((source, language))
+    return replace(directions, tags={**directions.tags, language: tag}, pairs=tuple(pairs))
+
+
+def copy_subword_models(description: ModelDescription, folder: Path) -> None:
+    """Copy the subword models to the same places in a new folder."""
+    for model in (description.subword_model, description.target_subword_model):
+        if model is None:
+            continue
+        files = [model]
+        if description.subwords == "gpt2":
+            files.append(model.with_name(GPT2_NUMBERS))
+        for file in files:
+            copy = folder / file.relative_to(description.folder)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, copy)

@@ -190,6 +190,7 @@ def test_from_a_fairseq_checkpoint_to_other_positions(folder):
 @pytest.mark.slow
 def test_from_an_opus_mt_folder_to_other_positions_and_back(tmp_path):
     originals.marian(tmp_path / "opus-mt-en-de", updates=100, d_model=32)
+    originals.nllb(tmp_path / "nllb-200-distilled-600M")
     for part, count in (("test", 20), ("train", 60), ("valid", 20)):
         for language, lines in zip(
             ("en", "de"),
@@ -198,7 +199,7 @@ def test_from_an_opus_mt_folder_to_other_positions_and_back(tmp_path):
         ):
             write(tmp_path / f"{part}.{language}", list(lines))
     blocks = marked_blocks(text_of(FROM_ELSEWHERE), SMALLER)
-    imported, same, *_, swapped, _, exported, original, small, smaller = run_blocks(
+    imported, same, *_, swapped, _, exported, original, small, smaller, _, _, _ = run_blocks(
         blocks, tmp_path
     )
     assert "to train on: --arch transformer_learned --finetune-from-model imported/m" in imported
@@ -208,7 +209,7 @@ def test_from_an_opus_mt_folder_to_other_positions_and_back(tmp_path):
     assert "opus-mt-further: MarianMTModel, " in original
     assert "\ntrimmed the vocabulary from 100 tokens (" in small
     assert smaller.startswith("100 tokens (")
-    for name in ("rope", "diet_rel", "small"):
+    for name in ("rope", "diet_rel", "small", "tyv"):
         assert len((tmp_path / f"{name}.out").read_text().splitlines()) == 20
 
 
