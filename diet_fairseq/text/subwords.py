@@ -1,4 +1,4 @@
-"""Subwords of SentencePiece, subword-nmt, fastBPE and GPT-2: application, vocabulary check.
+"""Subwords of SentencePiece, subword-nmt, fastBPE, GPT-2 and BERT, and vocabulary checks.
 
 A subword model can be restricted to some of its tokens, the tokens of a text. The restricted model
 splits this text into the same tokens as before, and never produces a token that was removed.
@@ -13,21 +13,29 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import redirect_stderr
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError, as_user_error, one_line
 from ..files import MAX_VOCABULARY_BYTES, check_regular, open_regular, open_text, read_json
 
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
 #: entries of a vocabulary that are not subwords: marks such as <mask>, and fairseq's padding
 MARK = re.compile(r"<[^\s<>]*>|madeupword\d+")
-#: entries with a mark of SentencePiece or subword-nmt
-SUBWORD = re.compile(r"▁.*|.*@@", re.DOTALL)
+#: entries with a mark of SentencePiece, subword-nmt or BERT
+SUBWORD = re.compile(r"▁.*|.*@@|##\w+", re.DOTALL)
 #: largest share of a vocabulary's subwords that its subword model may lack
 MAX_UNKNOWN_SHARE = 0.05
 #: a line of fastBPE's codes: a merge and its count in the training text
 FASTBPE_MERGE = re.compile(r"(\S+ \S+) \d+")
 #: file beside GPT-2's merges: piece -> number
 GPT2_NUMBERS = "encoder.json"
+#: BERT's special tokens -> fairseq's symbols
+BERT_SYMBOLS = {"[CLS]": "<s>", "[PAD]": "<pad>", "[SEP]": "</s>", "[UNK]": "<unk>",
+                "[MASK]": "<mask>"}  # fmt: skip
+#: names of the files that `WordPiece` reads
+WORDPIECE_FILES = ("tokenizer.json", "vocab.txt")
 #: limit of subword-nmt's cache of words
 CACHED_WORDS = 100_000
 
@@ -245,6 +253,90 @@ class Gpt2:
         return {str(self.numbers[piece]) for piece in pieces if piece in self.numbers} | {*tokens}
 
 
+class WordPiece:
+    """BERT's word pieces of raw text, by the library ``tokenizers``; ``##`` continues a word.
+
+    Special tokens in a text become ``<unk>``.
+
+    Args:
+        file: ``tokenizer.json``, which has the options of case, accents and Chinese characters; or
+            ``vocab.txt``, one piece a line: text is then lower-cased and loses its accents, as in
+            BERT's uncased models, if no piece has a capital letter
+
+    Raises:
+        UserError: the file can't be read, or does not have word pieces
+    """
+
+    def __init__(self, file: Path) -> None:
+        from tokenizers import Tokenizer
+
+        check_regular(file, MAX_VOCABULARY_BYTES)
+        is_json = file.suffix == ".json"
+        with as_user_error(
+            lambda error: (
+                f"{file} does not have BERT's word pieces ({one_line(str(error))}): give BERT's "
+                "vocab.txt or its tokenizer.json"
+            )
+        ):
+            #: the tokenizer, with the ids of the file
+            self.backend = Tokenizer.from_file(str(file)) if is_json else read_word_pieces(file)
+            if type(self.backend.model).__name__ != "WordPiece":
+                raise ValueError(f"it is of the type {type(self.backend.model).__name__}")
+        # the file may have the settings of the last batch
+        self.backend.no_truncation()
+        self.backend.no_padding()
+        tokens = self.backend.get_added_tokens_decoder().values()
+        self.special = {token.content for token in tokens if token.special} | BERT_SYMBOLS.keys()
+
+    def encode(self, line: str) -> list[str]:
+        pieces = self.backend.encode(line, add_special_tokens=False).tokens
+        return ["<unk>" if piece in self.special else piece for piece in pieces]
+
+    def decode(self, tokens: list[str]) -> str:
+        from tokenizers.decoders import WordPiece
+
+        return str(WordPiece().decode(tokens))
+
+    @staticmethod
+    def is_word_start(tokens: list[str], index: int) -> bool:
+        return not tokens[index].startswith("##")
+
+    def can_encode(self, symbol: str) -> bool:
+        return self.backend.token_to_id(symbol) is not None
+
+    def restrict(self, tokens: Collection[str], copy: Path) -> set[str]:
+        raise UserError("the vocabulary of BERT's word pieces can't be restricted")
+
+
+def read_word_pieces(file: Path) -> "Tokenizer":
+    """The tokenizer of a ``vocab.txt``, as BERT's code builds it.
+
+    Raises:
+        ValueError: a piece is repeated, or a special token is missing
+    """
+    from tokenizers import AddedToken, Tokenizer, decoders, models
+    from tokenizers.normalizers import BertNormalizer
+    from tokenizers.pre_tokenizers import BertPreTokenizer
+    from tokenizers.processors import BertProcessing
+
+    with open_text(file, newline="\n") as lines:
+        pieces = [line.rstrip("\r\n") for line in lines]
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    if missing := [token for token in BERT_SYMBOLS if token not in vocabulary]:
+        raise ValueError(f"it lacks {missing[0]}")
+    if len(vocabulary) < len(pieces):
+        raise ValueError("a piece is repeated")
+    words = [piece for piece in pieces if not re.fullmatch(r"\[.*\]", piece)]
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = BertNormalizer(lowercase=all(word == word.lower() for word in words))
+    tokenizer.pre_tokenizer = BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    ends = [(token, vocabulary[token]) for token in ("[SEP]", "[CLS]")]
+    tokenizer.post_processor = BertProcessing(*ends)
+    tokenizer.add_special_tokens([AddedToken(t, special=True) for t in BERT_SYMBOLS])
+    return tokenizer
+
+
 class Words:
     """Words between spaces, without subwords."""
 
@@ -289,15 +381,16 @@ def find_ancestors(merges: Iterable[tuple[str, str]], pieces: Iterable[str]) -> 
     return ancestors
 
 
-Subwords = SentencePiece | SubwordNmt | Gpt2 | Words
+Subwords = SentencePiece | SubwordNmt | Gpt2 | WordPiece | Words
 #: subword classes by their name in ``model.json``
 SUBWORD_CLASSES: dict[str, Callable[[Path], Subwords]] = {
     "sentencepiece": SentencePiece,
     "subword_nmt": SubwordNmt,
     "gpt2": Gpt2,
+    "wordpiece": WordPiece,
     "none": Words,
 }
-#: name of a subword model's file, by kind
+#: name of a subword model's file, by kind; only encoders have BERT's, `WORDPIECE_FILES`
 SUBWORD_FILES = {
     "sentencepiece": "sentencepiece.model", "subword_nmt": "codes", "gpt2": "vocab.bpe"
 }  # fmt: skip
@@ -315,20 +408,25 @@ def copy_subwords(kind: str, model: Path, folder: Path, prefix: str = "") -> Pat
 
 
 def detect_subword_kind(path: Path) -> str:
-    """The kind of the subword model in a file: "sentencepiece", "subword_nmt" or "gpt2".
+    """The kind of the subword model in a file, a key of `SUBWORD_CLASSES` except "none".
 
     Raises:
         UserError: the file can't be read, or is of another kind
     """
     with open_regular(path, MAX_VOCABULARY_BYTES, "name another file with --subwords") as file:
         start = file.read(4096)
+    if path.suffix == ".json":
+        return "wordpiece"
     if start.startswith(b"\n"):  # protobuf: the first field of SentencePiece's ModelProto
         return "sentencepiece"
     if re.match(rb"#version|\S+ \S+\s", start):
         return "gpt2" if path.with_name(GPT2_NUMBERS).is_file() else "subword_nmt"
+    if path.name.endswith("vocab.txt"):
+        return "wordpiece"
     raise UserError(
-        f"{path} is neither a SentencePiece model nor codes of subword-nmt or fastBPE: give the "
-        "subword model that the data was made with"
+        f"{path} is neither a SentencePiece model nor codes of subword-nmt or fastBPE, and not "
+        f"named {' or '.join(WORDPIECE_FILES)}, as BERT's vocabulary is: give the subword model "
+        "that the data was made with"
     )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from .moses import join_words, split_words
 from .sentences import split_sentences
-from .subwords import SUBWORD_CLASSES, Gpt2
+from .subwords import SUBWORD_CLASSES, Gpt2, WordPiece
 from .whitespace import normalise
 
 UNKNOWN = "<unk>"
@@ -39,7 +39,9 @@ class Tokenizer:
         tags: Collection[str] = (),
     ) -> None:
         self.subwords = SUBWORD_CLASSES[kind](model or Path())
-        self.language, self.splits_words, self.lower = language, splits_words, lower
+        self.language, self.splits_words = language, splits_words
+        # BERT's word pieces have their own option of case
+        self.lower = lower and not isinstance(self.subwords, WordPiece)
         self.tags = frozenset(tags)
 
     def for_language(self, language: str) -> "Tokenizer":
@@ -66,8 +68,8 @@ class Tokenizer:
 
     @property
     def normalises(self) -> bool:
-        """Whether white space is normalised; GPT-2's subwords keep it."""
-        return self.splits_words or not isinstance(self.subwords, Gpt2)
+        """Whether white space is normalised; GPT-2's subwords keep it, and BERT's normalise it."""
+        return self.splits_words or not isinstance(self.subwords, Gpt2 | WordPiece)
 
     def normalise(self, line: str) -> str:
         """The line before its split into subwords; empty if it is blank."""

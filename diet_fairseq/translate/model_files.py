@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from .. import files
 from ..errors import UserError, check_positive
 from ..text.lines import read_lines
-from ..text.subwords import SUBWORD, SUBWORD_FILES, detect_subword_kind
+from ..text.subwords import SUBWORD, SUBWORD_FILES, WORDPIECE_FILES, detect_subword_kind
 from .directions import LANGUAGE, name_some, read_task
 from .model_json import MODEL_JSON, Language, License, ModelDescription, read_model_json
 
@@ -166,6 +166,8 @@ def _describe_checkpoint(
     """The description of a checkpoint without ``model.json``, from files in the usual folders."""
     folders = [parent / DATA for parent in checkpoint.absolute().parents[:LEVELS]]
     data = options.data or next(filter(Path.is_dir, folders), None)
+    if options.data is None and (checkpoint.parent / "dict.txt").is_file():
+        data = checkpoint.parent  # an encoder that `import hf` wrote, or a published one
     if data is None:
         raise UserError(
             f"{checkpoint} has no {MODEL_JSON} beside it: give --data, the folder of "
@@ -203,6 +205,11 @@ def _describe_checkpoint(
         if model.is_file():
             tokenizer = "moses" if kind == "subword_nmt" else "none"
             return replace(description, subwords=kind, subword_model=model, preprocessing=tokenizer)
+    if not source:  # an encoder that `import hf` wrote
+        names = [(kind, SUBWORD_FILES[kind]) for kind in ("sentencepiece", "gpt2")]
+        for kind, name in (*names, *(("wordpiece", name) for name in WORDPIECE_FILES)):
+            if (data / name).is_file():
+                return replace(description, subwords=kind, subword_model=data / name)
     return description
 
 
@@ -235,6 +242,11 @@ def _apply_options(description: ModelDescription, options: ModelOptions) -> Mode
     if options.subwords:
         model = None if options.subwords == NO_SUBWORDS else options.subwords
         kind = detect_subword_kind(model) if model else "none"
+        if kind == "wordpiece" and description.source_lang:
+            raise UserError(
+                f"--subwords {model} has BERT's word pieces, which only encoders read here, but "
+                f"{description.folder} translates: give the subword model of its data"
+            )
         changes |= {"subwords": kind, "subword_model": model, "preprocessing": "none"}
         changes["target_subword_model"] = None
     if options.tokenizer:

@@ -254,20 +254,28 @@ def roberta(folder: Path, head: str = "ForMaskedLM", **options: Any) -> Path:
     return save(model, tokenizer, folder)
 
 
-def electra(folder: Path, head: str = "ForMaskedLM", **options: Any) -> Path:
-    """ELECTRA, with BERT's vocabulary and narrower embeddings."""
+def electra(folder: Path, head: str = "ForMaskedLM", text: Any = None, **options: Any) -> Path:
+    """ELECTRA, with BERT's vocabulary and narrower embeddings.
+
+    Args:
+        text: the arguments of `word_pieces`
+    """
     folder.mkdir()
-    tokenizer = word_pieces(folder)
+    tokenizer = word_pieces(folder, **text or {})
     values: dict[str, Any] = ENCODER_SIZES | {"embedding_size": 8, "vocab_size": len(tokenizer)}
     model_class = getattr(transformers, f"Electra{head}")
     model = randomize(model_class(transformers.ElectraConfig(**values | options)))
     return save(model, tokenizer, folder)
 
 
-def bert(folder: Path, head: str = "ForPreTraining", **options: Any) -> Path:
-    """BERT."""
+def bert(folder: Path, head: str = "ForPreTraining", text: Any = None, **options: Any) -> Path:
+    """BERT.
+
+    Args:
+        text: the arguments of `word_pieces`
+    """
     folder.mkdir()
-    tokenizer = word_pieces(folder)
+    tokenizer = word_pieces(folder, **text or {})
     values: dict[str, Any] = ENCODER_SIZES | {"vocab_size": len(tokenizer)} | options
     model_class = getattr(transformers, f"Bert{head}")
     return save(randomize(model_class(transformers.BertConfig(**values))), tokenizer, folder)
@@ -328,11 +336,17 @@ def sentence_transformer(folder: Path, more: Iterable[str] = ("Normalize",)) -> 
     return folder
 
 
-def word_pieces(folder: Path) -> Any:
-    """A tokenizer with words in BERT's published order: [PAD], unused ones, [UNK], [CLS]."""
+def word_pieces(folder: Path, more: Iterable[str] = (), **options: Any) -> Any:
+    """A tokenizer with words in BERT's published order: [PAD], unused ones, [UNK], [CLS].
+
+    Args:
+        more: further word pieces
+        options: the options of case, accents and Chinese characters
+    """
     words = dict.fromkeys(word for line in TEXT for word in (*line.split(), *line, "##e", "##s"))
+    words |= dict.fromkeys(more)
     marks = ["[PAD]", "[unused0]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     vocabulary = {word: n for n, word in enumerate([*marks, *words])}
     (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in vocabulary))
     tokenizer_class: Any = transformers.BertTokenizer
-    return tokenizer_class(vocab=vocabulary)
+    return tokenizer_class(vocab=vocabulary, **options)

@@ -93,7 +93,6 @@ class Family:
     pieces: ClassVar[str] = PIECES  # the SentencePiece model
     #: pattern of fairseq's parameters that the class lacks and no training changes
     untrained: ClassVar[str] = r"(?!)"
-    has_case_option: ClassVar[bool] = False  # whether tokenizers may lower-case text
 
     def tokenizer_class(self, texts: Texts) -> str:
         """The name of the folder's tokenizer class, without the suffix ``Fast``."""

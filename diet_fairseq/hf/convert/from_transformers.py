@@ -16,6 +16,7 @@ from ...checkpoints.configuration import no_larger_than
 from ...checkpoints.plain import quote, reason, shorten
 from ...errors import UserError, as_user_error
 from ...files import MAX_VOCABULARY_BYTES, atomic_folder, check_regular, refuse_existing
+from ...text.subwords import WORDPIECE_FILES
 from ...translate.model_json import MODEL_JSON, read_model_json
 from ...vocabulary import ANY_LANGUAGE, write_trimmed
 from ..configuration import (
@@ -37,6 +38,7 @@ from .configuration import VERSION, fairseq_args, rename_parameter
 from .family import read_texts
 from .original import FAMILIES, import_original, read_model_type, refuse_config
 from .translation import Translation
+from .vocabulary import has_word_pieces
 
 #: our configurations by their ``model_type``
 OURS = {kind.model_type: kind for kind in (DietEncoderConfig, DietTransformerConfig)}
@@ -212,6 +214,8 @@ def write_dictionaries(
         raise UserError(f"{folder} holds no {source.name}, fairseq's dictionary: put it there")
     is_pair = config.is_encoder_decoder and target.is_file()
     files = (source, target if is_pair else source)
+    if has_word_pieces(folder):
+        subwords.append(folder / WORDPIECE_FILES[0])
     for file in subwords:
         if file.is_file():
             shutil.copyfile(file, out / file.name)

@@ -161,8 +161,6 @@ class Bert(MaskedLM):
             "nsp": "cls.seq_relationship.weight" in tensors,
         }
 
-    has_case_option = True
-
     def symbols(self, folder: Path) -> dict[str, str]:
         if is_of_xlm_r(read_words(folder)):
             return {}
@@ -185,8 +183,9 @@ class Bert(MaskedLM):
         if is_of_xlm_r(words):
             return super().write_text(folder, out)
         tokens = sorted((number, token) for token, number in words.items())
-        (out / "vocab.txt").write_text("".join(f"{t}\n" for _, t in tokens), encoding="utf-8")
-        return {}
+        path = out / "vocab.txt"
+        path.write_text("".join(f"{t}\n" for _, t in tokens), encoding="utf-8")
+        return {"subwords": "wordpiece", "subword_model": path}
 
 
 def flip_classes(state: State) -> State:

@@ -18,6 +18,7 @@ from ...checkpoints.configuration import no_larger_than
 from ...checkpoints.plain import reason, shorten
 from ...errors import UserError, as_user_error
 from ...files import MAX_VOCABULARY_BYTES, check_regular, read_json
+from ...text.subwords import WORDPIECE_FILES
 from ...translate.directions import Directions
 from ...translate.model_json import OPTIONS_FILE, ModelDescription, read_model_json
 from ..configuration import LARGEST_SIZES, read_values
@@ -139,8 +140,11 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> list[str]
         lines += [str(generation)] if generation.unsupported else []
     else:
         text = family.write_text(folder, out)
-        # without a subword model, BERT's tokenizer reads text
-        lower = family.has_case_option and not text and lowers_text(tokenizer, texts)
+        is_bert = text["subwords"] == "wordpiece"
+        if is_bert and tokenizer is not None:  # the file has all options, such as strip_accents
+            text["subword_model"] = out / WORDPIECE_FILES[0]
+            tokenizer.backend_tokenizer.save(str(text["subword_model"]))
+        lower = is_bert and lowers_text(tokenizer, texts)
         write_encoder_text(folder, out, lower)
     if is_headless:  # for `to_original`
         name_class(out / ORIGINAL / "config.json", family.base_class)

@@ -602,9 +602,8 @@ class EncoderCheck(TextCheck):
     Args:
         family: the description of the class
         out: the folder with the imported files
-        text: the kind and the file of the subword model; without them, fairseq's `BertBPE` reads
-            text
-        lower: whether text is lower-cased
+        text: the kind and the file of the subword model
+        lower: whether BERT's tokenizer lower-cases text
         vocabulary: the dictionary's symbols with their ids in transformers
     """
 
@@ -620,14 +619,14 @@ class EncoderCheck(TextCheck):
     ) -> None:
         super().__init__(folder, tokenizer, max(vocabulary.ids) + 1)
         self.family, self.vocabulary = family, vocabulary
-        self.is_bert, self.bert_difference = not text, ""
-        self.encode: Callable[[str], list[str]]
-        if text:
-            ours = Tokenizer(text["subwords"], text["subword_model"], "en", lower=lower)
-            self.encode, self.normalise = ours.encode, normaliser(ours)
-        else:
-            bpe = BertBPE(BertBPEConfig(bpe_cased=not lower, bpe_vocab_file=str(out / "vocab.txt")))
-            self.encode, self.normalise = (lambda line: bpe.encode(line).split()), normalise
+        ours = Tokenizer(text["subwords"], text["subword_model"], "en")
+        self.encode, self.normalise = ours.encode, normaliser(ours)
+        #: fairseq's own tokenizer of BERT, and a sentence that it splits in another way
+        self.bert_bpe: BertBPE | None = None
+        self.bert_difference = ""
+        if text["subwords"] == "wordpiece":
+            config = BertBPEConfig(bpe_cased=not lower, bpe_vocab_file=str(out / "vocab.txt"))
+            self.bert_bpe = BertBPE(config)
 
     def run(self, model: Any, reference: Any) -> list[str]:
         """Compare the vocabulary, sentences, and masked words.
@@ -651,14 +650,17 @@ class EncoderCheck(TextCheck):
         def encode(sentence: str) -> list[int]:
             return [start, *convert_to_ids(self.encode(sentence), dictionary, ids), end]
 
-        if self.is_bert:
-            words = [f"the {word} fox" for word in added_words(self.tokenizer, self.size)]
-            differing = (text for text in (*SENTENCES, *words) if self.read(text) != encode(text))
-            self.bert_difference = next(differing, "")
-        else:
-            for text in SENTENCES:
-                self.compare_sentence(text, encode(text), self.read, self.normalise, "tokens")
+        for text in SENTENCES:
+            self.compare_sentence(text, encode(text), self.read, self.normalise, "tokens")
+        if self.bert_bpe is None:
             self.compare_added_words(self.read, encode)
+        else:
+            words = [f"the {word} fox" for word in added_words(self.tokenizer, self.size)]
+            for text in (*SENTENCES, *words):
+                symbols = self.bert_bpe.encode(text).split()
+                if self.read(text)[1:-1] != convert_to_ids(symbols, dictionary, ids):
+                    self.bert_difference = text
+                    break
         self.compare_special_tokens(lambda text: encode(text)[1:-1])
         masked = TRANSLATED if self.tokenizer.mask_token else ()
         for index in masked:

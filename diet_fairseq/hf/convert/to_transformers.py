@@ -12,7 +12,7 @@ from transformers import GenerationConfig
 
 from ...errors import UserError
 from ...files import atomic_folder, refuse_existing
-from ...text.subwords import Gpt2, copy_subwords
+from ...text.subwords import Gpt2, WordPiece, copy_subwords
 from ...translate.loading import LoadedModel, load_transformer
 from ...translate.model_files import ModelOptions, dictionary_paths, resolve_model
 from ...translate.model_json import directions_json
@@ -24,6 +24,7 @@ from ..encoders import (
 )
 from ..tokenizer import FILES, SUBWORDS, DietEncoderTokenizer, DietTokenizer, gpt2_tokenizer
 from ..transformer import DietForConditionalGeneration
+from ..word_pieces import wordpiece_tokenizer
 from .card import model_card
 from .configuration import SPAN, VERSION, encoder_config, rename_parameter, transformer_config
 from .generation import to_generation
@@ -131,12 +132,18 @@ def write_tokenizer(folder: Path, loaded: LoadedModel, config: Any) -> None:
         files = [str(file) for file in dictionary_paths(description)]
     if description.subword_model is None:
         return
-    subwords = description.tokenizers[0].subwords
-    if isinstance(subwords, Gpt2) and loaded.is_encoder:
+    subwords, limit = description.tokenizers[0].subwords, config.max_source_positions
+    has_segments = bool(getattr(config, "type_vocab_size", 0))
+    if loaded.is_encoder and isinstance(subwords, Gpt2 | WordPiece):
         shutil.copyfile(files[0], folder / FILES["vocab_file"])
-        copy_subwords(description.subwords, description.subword_model, folder)
-        options = {"model_max_length": config.max_source_positions}
-        gpt2_tokenizer(source.indices, subwords, **options).save_pretrained(folder)
+        if isinstance(subwords, WordPiece):
+            tokenizer = wordpiece_tokenizer(
+                source.indices, subwords, has_segments, model_max_length=limit
+            )
+        else:
+            copy_subwords(description.subwords, description.subword_model, folder)
+            tokenizer = gpt2_tokenizer(source.indices, subwords, model_max_length=limit)
+        tokenizer.save_pretrained(folder)
         return
     tokenizer_class: Any = DietEncoderTokenizer if loaded.is_encoder else DietTokenizer
     tokenizer = tokenizer_class(
@@ -152,8 +159,8 @@ def write_tokenizer(folder: Path, loaded: LoadedModel, config: Any) -> None:
         target_lang=description.languages[1],
         directions=directions and directions_json(directions),
         mask_token="<mask>" if "<mask>" in source.indices else None,
-        model_max_length=config.max_source_positions,
-        segments=bool(getattr(config, "type_vocab_size", 0)),
+        model_max_length=limit,
+        segments=has_segments,
     )
     tokenizer.save_pretrained(folder)
 

@@ -21,7 +21,7 @@ from ...files import (
     read_text,
     validate,
 )
-from ...text.subwords import GPT2_NUMBERS, SUBWORD_FILES, SentencePiece
+from ...text.subwords import GPT2_NUMBERS, SUBWORD_FILES, WORDPIECE_FILES, SentencePiece
 from ...text.tokenizer import UNKNOWN
 
 ADVICE = "give another folder"
@@ -117,6 +117,7 @@ class TokenizerModel(BaseModel):
 
     vocab: dict[str, StrictInt] | list[tuple[str, float]]
     unk_id: int | None = None  # of Unigram's unknown characters
+    type: str | None = None
 
 
 class TokenizerJson(BaseModel):
@@ -184,6 +185,15 @@ def read_pieces(folder: Path, languages: Sequence[str] = ()) -> dict[str, int]:
     if added.keys().isdisjoint(languages):
         names += [*languages, MASK]
     return {piece: number for number, piece in enumerate(names)} | added
+
+
+def has_word_pieces(folder: Path) -> bool:
+    """Whether a folder has a ``tokenizer.json`` with BERT's word pieces."""
+    path = folder / WORDPIECE_FILES[0]
+    if not path.exists():
+        return False
+    content = read_json_object(path, TokenizerJson, MAX_VOCABULARY_BYTES, ADVICE)
+    return content.model.type == "WordPiece"
 
 
 class UnigramJson(BaseModel):
