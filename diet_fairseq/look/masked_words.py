@@ -13,7 +13,6 @@ from torch.nn.functional import cross_entropy, pad
 from tqdm import tqdm
 
 from ..errors import UserError
-from ..models.diet_electra import DietElectraModel
 from ..translate.loading import LoadedModel
 from .lengths import Curve
 from .windows import read_ids
@@ -37,10 +36,10 @@ def measure_masked_words(
     """
     words = model.task.source_dictionary
     mask = words.index("<mask>")
-    if isinstance(model.model, DietElectraModel) or mask == words.unk():
+    if getattr(model.model.encoder, "lm_head", None) is None or mask == words.unk():
         raise UserError(
             f"{model.path} predicts no masked words: give a model that was trained with --task "
-            "masked_lm"
+            "masked_lm, and without --no-lm-head"
         )
     stream = read_ids(model, text, tokens, line_ends=True)
     if len(stream) < lengths[-1] - 1:

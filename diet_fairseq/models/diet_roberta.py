@@ -55,6 +55,8 @@ class PositionalRobertaEncoder(RobertaEncoder):
         return nn.Embedding(vocab_size, embedding_size(self.args), padding_idx)
 
     def build_lm_head(self, embed_dim: int, **options: Any) -> nn.Module | None:
+        if getattr(self.args, "no_lm_head", False):
+            return None
         head: Any = None
         if embedding_size(self.args) == embed_dim:
             head = super().build_lm_head(embed_dim, **options)
@@ -91,6 +93,11 @@ class PositionalRobertaEncoder(RobertaEncoder):
         }
         if features_only:
             return features, extra
+        if self.lm_head is None:
+            raise UserError(
+                "this model has no head for masked words (--no-lm-head), which this task needs: "
+                "remove --no-lm-head from the options, and a new head is trained"
+            )
         return self.output_layer(features, masked_tokens=masked_tokens), extra
 
     def max_positions(self) -> int:
@@ -128,6 +135,12 @@ class DietRobertaModel(WarmStart, RobertaModel):
             "--layer-norm-eps", type=float,
             help="epsilon of LayerNorm (default: 1e-5; BERT uses 1e-12)",
         )  # fmt: skip
+        parser.add_argument(
+            "--no-lm-head",
+            action="store_true",
+            help="leave out the head for masked words; without it, the encoder can be fine-tuned "
+            "and exported, but not pretrained",
+        )
         PositionConfig.add_args(parser)
         growing.add_arguments(parser)
 

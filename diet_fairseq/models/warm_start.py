@@ -31,7 +31,7 @@ COMPRESSION = {"compress_k", "compress_v", "compress_layer"}
 #: the end of the name of a scheme's `PositionScheme.score_terms`
 TERMS = "positions.terms"
 #: parts in which a model may differ from the checkpoint that it starts from
-DIFFERENT = {"segments", "embed_positions", "embed_segments", "pooler", "nsp_head"}
+DIFFERENT = {"segments", "embed_positions", "embed_segments", "pooler", "nsp_head", "lm_head"}
 DIFFERENT |= POSITIONS | COMPRESSION
 
 

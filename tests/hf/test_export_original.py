@@ -50,7 +50,11 @@ def train(out: Path, updates: int = 3, lr: float = 0.01) -> None:
         if not known.is_encoder:
             tokens = torch.randint(4, len(known.task.target_dictionary), (4, 9))
             inputs = (*inputs, torch.full((4,), 9), tokens.roll(1, 1))
-        logits = model(*inputs)[0]
+        if known.is_encoder and model.encoder.lm_head is None:
+            logits = model(*inputs, features_only=True)[0]  # (B, T, d)
+            tokens = tokens % logits.size(-1)
+        else:
+            logits = model(*inputs)[0]
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens.flatten()).backward()
         optimizer.step()

@@ -1,5 +1,6 @@
 """Encoders without a head, and sentence-transformers' folders: the same sentence embeddings."""
 
+import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,10 @@ import transformers
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file, save_file
 
+from diet_fairseq.errors import UserError
 from diet_fairseq.hf.convert.original import FAMILIES
+from diet_fairseq.models import warm_start
+from diet_fairseq.models.diet_bert import DietBertModel
 from tests.hf.conftest import export, loaded, take_back
 from tests.hf.test_bad_input import refused
 from tests.hf.test_export_original import train
@@ -24,6 +28,7 @@ CLASSES: dict[str, tuple[Any, dict[str, Any]]] = {
     "RobertaModel": (originals.roberta, {"head": "Model"}),
     "XLMRobertaModel": (originals.xlm_roberta, {"head": "Model"}),
     "ElectraModel": (originals.electra, {"head": "Model"}),
+    "DistilBertModel": (originals.distilbert, {"head": "Model"}),
 }
 #: sentences, and queries whose nearest sentence is searched
 SENTENCES = ["the quick brown fox", "a dog sleeps", "der faule hund läuft", "the hill",
@@ -105,10 +110,15 @@ def test_an_encoder_without_a_head_has_its_sentence_embeddings(name, tmp_path, c
     take_back(folder, tmp_path / "out")
     assert [record for record in caplog.records if record.name.startswith("transformers")] == []
     printed, errors = capsys.readouterr()
-    first = "generator_lm_head" if name == "ElectraModel" else "cls.predictions"
-    head = "lm_head" if "Roberta" in name else first
-    [new] = [line for line in printed.splitlines() if "because the folder lacks them" in line]
-    assert new.startswith(f"initialised by transformers, because the folder lacks them: {head}.b")
+    assert "because the folder lacks them" not in printed
+    assert (
+        "\nno head for masked words, because the folder has none: to pretrain a new one, remove "
+        f"--no-lm-head from {tmp_path / 'out' / 'options.txt'}\n"
+    ) in printed
+    assert "--no-lm-head" in (tmp_path / "out" / "options.txt").read_text().split()
+    assert "43 sentences, 0 masked words" in printed
+    state = torch.load(tmp_path / "out" / "model.pt", weights_only=False)["model"]
+    assert not any("lm_head" in name for name in state)
     pooler = "left out: pooler.dense.bias, pooler.dense.weight\n"
     assert (pooler in printed) == ("Roberta" in name)
     assert errors == ""
@@ -122,8 +132,10 @@ def test_a_bert_with_the_tokenizer_of_xlm_r_has_its_sentence_embeddings(tmp_path
     compare(folder, embed_in_fairseq(folder, out, QUERIES + SENTENCES))
     pieces = "sentencepiece.bpe.model"
     assert (out / "sentencepiece.model").read_bytes() == (folder / pieces).read_bytes()
-    export(out / "model.pt", tmp_path / "hf", "--original", "--data", out, "--subwords", "none")
+    export(out / "model.pt", tmp_path / "hf", "--original")
     compare(folder, embed(tmp_path / "hf", QUERIES + SENTENCES))
+    export(out / "model.pt", tmp_path / "ours", "--data", out)
+    compare(folder, embed(tmp_path / "ours", QUERIES + SENTENCES))
     configs = [json.loads((path / "config.json").read_text()) for path in (folder, tmp_path / "hf")]
     assert configs[0]["pad_token_id"] == configs[1]["pad_token_id"] == 0
     assert configs[0]["tokenizer_class"] == configs[1]["tokenizer_class"]
@@ -136,8 +148,9 @@ def test_a_trained_encoder_is_of_its_class_again(name, tmp_path, capsys):
     out = tmp_path / "out"
     take_back(folder, out)
     train(out)
-    export(out / "model.pt", tmp_path / "hf", "--original", "--data", out, "--subwords", "none")
-    assert "left out: the head for masked words, because the imp" in capsys.readouterr().out
+    capsys.readouterr()
+    export(out / "model.pt", tmp_path / "hf", "--original")
+    assert "left out" not in capsys.readouterr().out
     config = json.loads((tmp_path / "hf" / "config.json").read_text())
     assert config["architectures"] == [name]
     names = load_file(tmp_path / "hf" / "model.safetensors").keys()
@@ -155,7 +168,7 @@ def test_a_folder_of_sentence_transformers_comes_back(tmp_path, capsys):
     assert "\nleft out: Pooling, Normalize of sentence-transformers, " in capsys.readouterr().out
     out = tmp_path / "out"
     compare(folder, embed_in_fairseq(folder, out, QUERIES + SENTENCES))
-    export(out / "model.pt", tmp_path / "hf", "--original", "--data", out, "--subwords", "none")
+    export(out / "model.pt", tmp_path / "hf", "--original")
     compare(folder, embed(tmp_path / "hf", QUERIES + SENTENCES))
     for name in ("modules.json", "sentence_bert_config.json", "1_Pooling/config.json",
                  "config_sentence_transformers.json", "vocab.txt"):  # fmt: skip
@@ -214,7 +227,7 @@ def test_an_encoder_with_another_head_is_imported_without_it(
     out = tmp_path / "out"
     assert f"\nleft out: {names}" in capsys.readouterr().out
     compare(folder, embed_in_fairseq(folder, out, QUERIES + SENTENCES))
-    export(out / "model.pt", tmp_path / "hf", "--original", "--data", out, "--subwords", "none")
+    export(out / "model.pt", tmp_path / "hf", "--original")
     config = json.loads((tmp_path / "hf" / "config.json").read_text())
     assert config["architectures"] == [base_class]
 
@@ -233,38 +246,104 @@ def test_another_pooler_is_refused(tmp_path, monkeypatch):
     assert "fairseq's model does not reproduce BertForPreTraining (outputs differ by " in text
 
 
-@pytest.mark.slow
-def test_the_new_head_is_the_same_in_every_import(tmp_path):
-    folder = originals.roberta(tmp_path / "folder", head="Model")
-    states = []
-    for name in ("first", "second"):
-        take_back(folder, tmp_path / name)
-        states.append(loaded(tmp_path / name / "model.pt", tmp_path / name).model.state_dict())
-    assert all(torch.equal(tensor, states[1][name]) for name, tensor in states[0].items())
-    assert states[0]["encoder.lm_head.dense.weight"].any()
-
-
-@pytest.mark.slow
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["BertModel", "XLMRobertaModel"])
-def test_our_classes_have_a_head_after_it_was_trained(name, tmp_path, capsys):
-    folder = build(name, tmp_path / "folder")
-    out = tmp_path / "out"
+def test_our_class_has_no_head_either(name, tmp_path, capsys):
+    """A random head would fill masks with random words, and nobody would be told."""
+    folder, out = build(name, tmp_path / "folder"), tmp_path / "out"
     take_back(folder, out)
-    words = "--data", out, "--subwords", "none"
-    export(out / "model.pt", tmp_path / "hf", *words)
-    assert "left out: the head for masked words, which no tr" in capsys.readouterr().out
+    train(out)
+    capsys.readouterr()
+    export(out / "model.pt", tmp_path / "hf")
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"{tmp_path / 'hf'}: DietEncoderModel, ")
+    assert not any("lm_head" in key for key in load_file(tmp_path / "hf" / "model.safetensors"))
     config = json.loads((tmp_path / "hf" / "config.json").read_text())
     assert config["architectures"] == ["DietEncoderModel"]
-    model = transformers.AutoModel.from_pretrained(tmp_path / "hf").eval()
-    known = loaded(out / "model.pt", out).model
-    tokens = torch.randint(4, 40, (3, 9), generator=torch.Generator().manual_seed(1))
-    with torch.no_grad():
-        expected = known(tokens, features_only=True)[0]
-        torch.testing.assert_close(model(tokens).last_hidden_state, expected, rtol=1e-5, atol=1e-5)
+    compare_models(tmp_path / "hf", out, QUERIES + SENTENCES)
     take_back(tmp_path / "hf", tmp_path / "back")
-    assert "because the folder lacks them: encoder.lm_head.bias, " in capsys.readouterr().out
+    assert "lm_head" not in capsys.readouterr().out
+    with pytest.raises(UserError, match=r"^this model has no head for masked words \(--no-lm-head"):
+        loaded(tmp_path / "back" / "model.pt").model(torch.tensor([[0, 5, 2]]))
+
+
+def compare_models(folder: Path, out: Path, lines: list[str]) -> None:
+    """Compare the features of our class in ``folder`` with the import in ``out``."""
+    tokens, real = (tokenize(folder, lines)[name] for name in ("input_ids", "attention_mask"))
+    known, model = loaded(out / "model.pt").model, transformers.AutoModel.from_pretrained(folder)
+    with torch.no_grad():
+        expected = known(tokens, features_only=True)[0][real.bool()]
+        actual = model.eval()(tokens, attention_mask=real).last_hidden_state[real.bool()]
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_new_head_is_pretrained_without_the_option(tmp_path, capsys, caplog):
+    folder, out = originals.bert(tmp_path / "folder", head="Model"), tmp_path / "out"
+    take_back(folder, out)
+    state = {"model": loaded(out / "model.pt").model.state_dict()}
+    checkpoint = torch.load(out / "model.pt", weights_only=False)
+    options = checkpoint["cfg"]["model"]
+    options.no_lm_head = False
+    task = loaded(out / "model.pt").task
+    model = DietBertModel.build_model(options, task)
+    with caplog.at_level("INFO"), warm_start.checkpoint_loading(model):
+        model.load_state_dict(dict(state["model"]))
+    assert "not in the checkpoint: encoder.lm_head.weight, " in caplog.text
+    assert model.encoder.lm_head.weight is model.encoder.sentence_encoder.embed_tokens.weight
+    assert torch.equal(
+        model.encoder.lm_head.weight, state["model"]["encoder.sentence_encoder.embed_tokens.weight"]
+    )
+    torch.save(checkpoint | {"model": model.state_dict()}, out / "model.pt")
+    capsys.readouterr()
+    export(out / "model.pt", tmp_path / "new")
+    assert "left out: the head for masked words, which no tr" in capsys.readouterr().out
     train(out)
-    export(out / "model.pt", tmp_path / "trained", *words)
-    assert "left out" not in capsys.readouterr().out
+    export(out / "model.pt", tmp_path / "trained")
     config = json.loads((tmp_path / "trained" / "config.json").read_text())
     assert config["architectures"] == ["DietForMaskedLM"]
+    export(out / "model.pt", tmp_path / "original", "--original")
+    assert "left out: the head for masked words, because the imp" in capsys.readouterr().out
+    with warm_start.checkpoint_loading(model := DietBertModel.build_model(without(options), task)):
+        model.load_state_dict(loaded(out / "model.pt").model.state_dict())
+    assert model.encoder.lm_head is None
+
+
+def without(options: argparse.Namespace) -> argparse.Namespace:
+    """The options of a model without a head."""
+    return argparse.Namespace(**vars(options) | {"no_lm_head": True})
+
+
+def test_a_distilbert_fills_masks_as_the_original(tmp_path, capsys):
+    folder, out = originals.distilbert(tmp_path / "folder"), tmp_path / "out"
+    take_back(folder, out)
+    assert (
+        "compared with transformers as text: 43 sentences, 3 masked words"
+        in capsys.readouterr().out
+    )
+    train(out)
+    export(out / "model.pt", tmp_path / "hf")
+    export(out / "model.pt", tmp_path / "original", "--original")
+    config = json.loads((tmp_path / "original" / "config.json").read_text())
+    assert config["architectures"] == ["DistilBertForMaskedLM"]
+    assert fill_mask(tmp_path / "hf", "a [MASK] sleeps") == fill_mask(
+        tmp_path / "original", "a [MASK] sleeps"
+    )
+    assert "token_type_ids" not in tokenize(tmp_path / "hf", ["a dog"])
+
+
+def fill_mask(folder: Path, text: str) -> list[tuple[str, float]]:
+    """The likeliest words with their probabilities, rounded."""
+    model = transformers.AutoModelForMaskedLM.from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    fill = transformers.pipeline("fill-mask", model, tokenizer=tokenizer)
+    return [(word["sequence"], pytest.approx(word["score"], abs=1e-5)) for word in fill(text)]
+
+
+def test_an_mpnet_is_refused_by_name(tmp_path):
+    config = transformers.MPNetConfig(num_hidden_layers=1, hidden_size=16, intermediate_size=16)
+    config.save_pretrained(tmp_path / "folder")
+    text = refused(take_back, tmp_path / "folder", tmp_path / "out")
+    assert (
+        "is of the model type mpnet, which can't be converted: all layers of MPNet share " in text
+    )

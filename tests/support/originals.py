@@ -281,6 +281,17 @@ def bert(folder: Path, head: str = "ForPreTraining", text: Any = None, **options
     return save(randomize(model_class(transformers.BertConfig(**values))), tokenizer, folder)
 
 
+def distilbert(folder: Path, head: str = "ForMaskedLM", **options: Any) -> Path:
+    """DistilBERT, with BERT's vocabulary."""
+    folder.mkdir()
+    tokenizer = word_pieces(folder)
+    sizes = {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 24}
+    values: dict[str, Any] = sizes | {"max_position_embeddings": 34, "vocab_size": len(tokenizer)}
+    model_class = getattr(transformers, f"DistilBert{head}")
+    model = randomize(model_class(transformers.DistilBertConfig(**values | options)))
+    return save(model, tokenizer, folder)
+
+
 def multilingual_minilm(folder: Path) -> Path:
     """A folder with the keys of paraphrase-multilingual-MiniLM-L12-v2 and multilingual-e5-small: a
     BERT without a head, with XLM-R's tokenizer, 35 ids without a token, and BERT's id of padding.

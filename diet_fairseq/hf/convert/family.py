@@ -121,7 +121,8 @@ class Family:
         """The parameters of fairseq's model from the parameters in transformers."""
         state = dict(self.rename_to_fairseq(tensors))
         for name, index in self.token_tables.items():
-            state[name] = vocabularies[index].rows(state[name])
+            if name in state:  # an encoder may have no head
+                state[name] = vocabularies[index].rows(state[name])
         for name in self.position_tables:
             table = state[name][self.first_row :]
             unused = table.new_zeros(2, table.size(1))  # rows 0 and 1, of padding
@@ -132,7 +133,8 @@ class Family:
         """The inverse of `convert`, except that names stay fairseq's names."""
         state = dict(state)
         for name, index in self.token_tables.items():
-            state[name] = vocabularies[index].original_rows(state[name])
+            if name in state:
+                state[name] = vocabularies[index].original_rows(state[name])
         for name in self.position_tables:
             state[name] = state[name][2 - self.first_row :]
         return state

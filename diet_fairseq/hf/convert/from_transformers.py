@@ -122,6 +122,8 @@ def import_ours(folder: Path, out: Path, config: Any, data: Path) -> list[str]:
     tensors = read_tensors(folder)
     args = fairseq_args(config)
     args.nsp = "nsp_head.weight" in tensors
+    if not config.is_encoder_decoder:
+        args.no_lm_head = not any(name.startswith("lm_head.") for name in tensors)
     texts = read_texts(folder)
     names = ["dict.txt"]  # of an encoder, or of all languages
     if config.is_encoder_decoder:  # fairseq needs names, which need not be languages

@@ -24,6 +24,7 @@ BODY = "encoder.sentence_encoder."
 HEAD = "encoder.lm_head."
 #: the beginning of the names of a layer's parameters in transformers
 LAYER = r"\w+\.encoder\.layer\.(\d+)\."
+DISTIL_LAYER = r"distilbert\.transformer\.layer\.(\d+)\."
 #: fairseq's symbols -> BERT's
 BERT_SPECIAL = {"<s>": "[CLS]", "<pad>": "[PAD]", "</s>": "[SEP]", "<unk>": "[UNK]",
                 MASK: "[MASK]"}  # fmt: skip
@@ -78,6 +79,7 @@ class MaskedLM(Family):
             "max_positions": positions,
             "tokens_per_sample": positions,
             "untie_weights_roberta": not config.tie_word_embeddings,
+            "no_lm_head": self.is_headless(tensors),
         }
 
     @torch.no_grad()
@@ -97,7 +99,8 @@ class MaskedLM(Family):
             torch.randint(dictionary.nspecial, len(ids), (length,), generator=draw)
             for length in (longest, max(1, longest // 2), 1)
         ]
-        kinds = getattr(reference.config, "type_vocab_size", 1)
+        config = reference.config
+        kinds = getattr(config, "type_vocab_size", 1)
         segments = [torch.randint(kinds, (len(s),), generator=draw).sort()[0] for s in sentences]
         pairs: list[tuple[Tensor, Tensor]] = []  # outputs of fairseq's model and of transformers
         for left_pad in (False, True):
@@ -105,18 +108,22 @@ class MaskedLM(Family):
             types = collate_tokens(segments, 0, left_pad=left_pad)
             real = tokens.ne(pad)
             if not left_pad:
+                # DistilBERT has no segments
+                inputs = {"token_type_ids": types} if hasattr(config, "type_vocab_size") else {}
                 out = reference(
                     input_ids=ids[tokens],
                     attention_mask=real.long(),
-                    token_type_ids=types,
                     output_hidden_states=True,
+                    **inputs,
                 )
                 hidden = out.hidden_states[-1]  # (B, T, d)
                 logits_there, features_there = out[0][real][:, ids], hidden[real]
             options = {"segments": types} if kinds > 1 else {}
-            logits, extra = model(tokens, **options)
-            features = model(tokens, features_only=True, **options)[0]  # (B, T, d)
-            pairs += [(logits[real], logits_there), (features[real], features_there)]
+            features, extra = model(tokens, features_only=True, **options)  # (B, T, d)
+            pairs.append((features[real], features_there))
+            if model.encoder.lm_head is not None:
+                logits = model(tokens, **options)[0]  # (B, T, V)
+                pairs.append((logits[real], logits_there))
             if (pooler := getattr(reference.base_model, "pooler", None)) is not None:
                 first = model.pooler(model.first_tokens(features, tokens))  # (B, d)
                 pairs.append((model.activation(first), pooler(hidden)))
@@ -241,6 +248,46 @@ class Electra(Bert):
         width, draw = config.hidden_size, torch.Generator().manual_seed(1)
         pooler = torch.randn(width, width, generator=draw) * config.initializer_range
         return state | {"pooler.weight": pooler, "pooler.bias": torch.zeros(width)}
+
+
+class DistilBert(Bert):
+    """BERT without segments and pooler, and with its own names of parameters."""
+
+    model_class = "DistilBertForMaskedLM"
+    base_class = "DistilBertModel"
+    all_heads = r"vocab_.*"
+    tokenizer_classes: ClassVar[tuple[str, ...]] = (
+        "DistilBertTokenizer",
+        "BertTokenizer",
+        *GENERIC,
+    )
+    allowed: ClassVar = {"activation": ("gelu", "relu")}
+    names: ClassVar = MaskedLM.names | {
+        rf"{DISTIL_LAYER}attention\.([qkv])_lin\.(.*)": rf"{BODY}layers.\1.self_attn.\2_proj.\3",
+        rf"{DISTIL_LAYER}attention\.out_lin\.(.*)": rf"{BODY}layers.\1.self_attn.out_proj.\2",
+        rf"{DISTIL_LAYER}sa_layer_norm\.(.*)": rf"{BODY}layers.\1.self_attn_layer_norm.\2",
+        rf"{DISTIL_LAYER}ffn\.lin([12])\.(.*)": rf"{BODY}layers.\1.fc\2.\3",
+        rf"{DISTIL_LAYER}output_layer_norm\.(.*)": rf"{BODY}layers.\1.final_layer_norm.\2",
+        r"vocab_transform\.(.*)": rf"{HEAD}dense.\1",
+        r"vocab_layer_norm\.(.*)": rf"{HEAD}layer_norm.\1",
+        r"vocab_projector\.(.*)": rf"{HEAD}\1",
+    }
+    option_names: ClassVar = {
+        "encoder_layers": "n_layers",
+        "encoder_embed_dim": "dim",
+        "encoder_ffn_embed_dim": "hidden_dim",
+        "encoder_attention_heads": "n_heads",
+        "activation_fn": "activation",
+        "dropout": "dropout",
+        "attention_dropout": "attention_dropout",
+    }
+    optional = r"(?!)"
+    heads = r"(?!)"
+    # the class has this epsilon in its code
+    options: ClassVar = {"arch": "roberta_learned", "layer_norm_eps": 1e-12}
+
+    def fairseq_options(self, config: Any, tensors: State) -> dict[str, Any]:
+        return MaskedLM.fairseq_options(self, config, tensors)
 
 
 class XLMRoberta(UnigramPieces, MaskedLM):

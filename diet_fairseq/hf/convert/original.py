@@ -33,7 +33,7 @@ from .checkpoint import (
 )
 from .family import Family, read_texts
 from .generation import import_generation
-from .masked_lm import Bert, Electra, Roberta, XLMRoberta
+from .masked_lm import Bert, DistilBert, Electra, Roberta, XLMRoberta
 from .sentence_modules import copy_modules, read_modules
 from .text_check import (
     EncoderCheck,
@@ -57,6 +57,11 @@ FAMILIES: dict[str, Any] = {
     "roberta": Roberta(),
     "bert": Bert(),
     "electra": Electra(),
+    "distilbert": DistilBert(),
+}
+#: ``model_type`` -> the reason why fairseq's model can't have its parameters
+UNSUPPORTED = {
+    "mpnet": "all layers of MPNet share one relative position bias beside its learned positions",
 }
 #: the folder with the imported folder's `ORIGINAL_FILES`, which `to_original` reads
 ORIGINAL = "original"
@@ -97,7 +102,8 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> list[str]
     tensors = {
         name: tensor
         for name, tensor in reference.state_dict().items()
-        if not (name in missing_names and re.fullmatch(family.heads, name))
+        if not (is_headless and re.fullmatch(family.all_heads, name))
+        and not (name in missing_names and re.fullmatch(family.heads, name))
     }
     options = family.fairseq_options(config, tensors)
     args = Namespace(**options)
@@ -165,6 +171,11 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> list[str]
             )
     arch = options.pop("arch")
     (out / OPTIONS_FILE).write_text(flags(options) + "\n", encoding="utf-8")
+    if is_headless:
+        lines.append(
+            "no head for masked words, because the folder has none: to pretrain a new one, remove "
+            f"--no-lm-head from {data / OPTIONS_FILE}"
+        )
     if new := [name for name in missing_names if name in tensors]:
         lines.append(
             f"initialised by transformers, because the folder lacks them: {', '.join(new)}"
@@ -189,6 +200,11 @@ def read_model_type(folder: Path, known: Iterable[str], reader: str, advice: str
     path = folder / "config.json"
     values = read_json(path, advice=advice)
     kind = str(values.get("model_type") if isinstance(values, dict) else None)
+    if kind in UNSUPPORTED:
+        raise UserError(
+            f"{path} is of the model type {kind}, which can't be converted: {UNSUPPORTED[kind]}; "
+            f"{advice}"
+        )
     if kind not in known:
         raise UserError(
             f"{path} is of the model type {shorten(kind)}, but {reader} {', '.join(known)}: "

@@ -662,7 +662,8 @@ class EncoderCheck(TextCheck):
                     self.bert_difference = text
                     break
         self.compare_special_tokens(lambda text: encode(text)[1:-1])
-        masked = TRANSLATED if self.tokenizer.mask_token else ()
+        fills_masks = self.tokenizer.mask_token and model.encoder.lm_head is not None
+        masked = TRANSLATED if fills_masks else ()
         for index in masked:
             self.compare_masked_word(SENTENCES[index], model, reference)
         lines = self.lines(f"{len(SENTENCES)} sentences, {len(masked)} masked words")

@@ -77,8 +77,10 @@ def export_class(loaded: Any, family: Any, folder: Path, out: Path) -> None:
         )
     heads = [name for name in missing_names if re.fullmatch(family.heads, name)]
     class_name = family.headless_class if heads else family.model_class
-    if config.architectures == [family.base_class]:
-        print("left out: the head for masked words, because the imported model had none")
+    is_headless = loaded.is_encoder and loaded.model.encoder.lm_head is None
+    if is_headless or config.architectures == [family.base_class]:
+        if not is_headless:
+            print("left out: the head for masked words, because the imported model had none")
         class_name, reference = family.base_class, reference.base_model
     unsaved = {*heads, *reference.all_tied_weights_keys}
     weights = {
