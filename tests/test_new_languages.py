@@ -153,7 +153,7 @@ mv trained/checkpoint_last.pt trained/model.pt
 
 @torch.no_grad()
 def measure_loss(folder: Path, pairs, target: str) -> float:
-    """The mean loss in nats of the tokens of German or Low German sentences."""
+    """The mean loss in nats of the tokens of translations from English."""
     loaded, (words, _) = load(folder)
     tokenizer, directions = loaded.description.tokenizers[0], loaded.description.directions
     losses = []
@@ -168,21 +168,21 @@ def measure_loss(folder: Path, pairs, target: str) -> float:
 
 @pytest.mark.slow
 def test_a_new_language_learns_and_the_old_direction_stays(tmp_path):
-    """German sentences in the reversed order of words are the new language."""
+    """Copies of the English sentences are the text in the new language."""
     folder = originals.nllb(
         tmp_path / "folder", updates=150, languages=("eng_Latn", "deu_Latn"), d_model=32
     )
     take_back(folder, tmp_path / "imported")
     add_languages(tmp_path / "imported", tmp_path / "out", {"nds_Latn": "deu_Latn"})
 
-    def reverse(pairs):
-        return [(source, " ".join(target.split()[::-1])) for source, target in pairs]
+    def copy(pairs):
+        return [(source, source) for source, _ in pairs]
 
     tokenizer = read_model_json(tmp_path / "out").tokenizers[0]
     for part, count in (("train", 150), ("valid", 10)):
         german = originals.sentence_pairs(count, seed=count)
         pairs = [(pair, "deu_Latn") for pair in german]
-        pairs += [(pair, "nds_Latn") for pair in reverse(german)]
+        pairs += [(pair, "nds_Latn") for pair in copy(german)]
         for side, name in enumerate(("eng", "new")):
             lines = [
                 " ".join([("eng_Latn", tag)[side], *tokenizer.encode(pair[side])])
@@ -198,9 +198,9 @@ def test_a_new_language_learns_and_the_old_direction_stays(tmp_path):
             for name in ("imported", "out", "trained")
             if target == "deu_Latn" or name != "imported"
         ]
-        for target, pairs in (("deu_Latn", test), ("nds_Latn", reverse(test)))
+        for target, pairs in (("deu_Latn", test), ("nds_Latn", copy(test)))
     )
-    assert german[0] == pytest.approx(german[1], abs=1e-3)
+    assert german[0] == pytest.approx(german[1], abs=0.01)  # the mass of a tag
     assert new[1] < 0.5 * new[0]  # the copied row's loss
     assert german[2] < german[1] + 0.2
     sources = [source for source, _ in test]
