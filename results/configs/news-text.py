@@ -1,6 +1,6 @@
 """The news of results/pretraining/novels-peak.csv: train.txt.gz and valid.txt.gz.
 
-    python news-text.py FILE.gz...     # English sides of WMT's test sets 2008 to 2017, then WikiText-2
+    python news-text.py FILE.gz...   # English sides of WMT test sets of 2008 to 2017, WikiText-2
     bash eltec-masked-lm.sh data CHECKOUT train.txt.gz valid.txt.gz 2000
 
 A line that repeats an earlier line is left out, and the last 5% of the lines are held out.
