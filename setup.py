@@ -42,6 +42,7 @@ EXTRAS["dev"] = [
     "cogapp>=3.6,<4",  # `make tables`
     "libretranslatepy",  # a client of the service
     "mypy==2.4.1",
+    "peft",  # LoRA in docs/hugging-face.md
     "proselint==0.16.0",
     "pytest>=8",
     "pytest-xdist",

@@ -41,6 +41,7 @@ PAGES = (USING, "docs/schemes.md", "docs/look.md", "docs/design.md")
 FROM_ELSEWHERE = "docs/hugging-face.md"
 WALKS = ("README.md", "docs/quickstart.md", TRAINING, GUIDE, FROM_ELSEWHERE)
 SMALLER = {"--max-tokens 4096": "--max-tokens 400", "--max-update 5000": "--max-update 6"}
+SMALLER_ADAPTER = {"max_steps=1000": "max_steps=4", "batch_size=32": "batch_size=8"}
 SMALLER_ENCODER = {
     "-s 32000": "-s 60",
     "_base": "_tiny",
@@ -189,6 +190,7 @@ def test_from_a_fairseq_checkpoint_to_other_positions(folder):
 
 @pytest.mark.slow
 def test_from_an_opus_mt_folder_to_other_positions_and_back(tmp_path):
+    pytest.importorskip("peft", reason="the section about LoRA needs peft")
     originals.marian(tmp_path / "opus-mt-en-de", updates=100, d_model=32)
     originals.nllb(tmp_path / "nllb-200-distilled-600M")
     for part, count in (("test", 20), ("train", 60), ("valid", 20)):
@@ -198,18 +200,20 @@ def test_from_an_opus_mt_folder_to_other_positions_and_back(tmp_path):
             strict=True,
         ):
             write(tmp_path / f"{part}.{language}", list(lines))
-    blocks = marked_blocks(text_of(FROM_ELSEWHERE), SMALLER)
-    imported, same, *_, swapped, _, exported, original, small, smaller, _, _, _ = run_blocks(
-        blocks, tmp_path
+    blocks = marked_blocks(text_of(FROM_ELSEWHERE), SMALLER | SMALLER_ADAPTER)
+    outputs = run_blocks(blocks, tmp_path)
+    imported, same, *_, swapped, _, exported, original, _, adapted, _, small, smaller, _, _, _ = (
+        outputs
     )
     assert "to train on: --arch transformer_learned --finetune-from-model imported/m" in imported
     assert "20 of 20 translations are the same" in same
     assert "loading pretrained model from imported/model.pt" in swapped
     assert "DietForConditionalGeneration" in exported
     assert "opus-mt-further: MarianMTModel, " in original
+    assert "trainable params: " in adapted
     assert "\ntrimmed the vocabulary from 100 tokens (" in small
     assert smaller.startswith("100 tokens (")
-    for name in ("rope", "diet_rel", "small", "tyv"):
+    for name in ("rope", "diet_rel", "lora", "small", "tyv"):
         assert len((tmp_path / f"{name}.out").read_text().splitlines()) == 20
 
 
