@@ -10,6 +10,9 @@ TESTS = config["test"]
 if isinstance(TESTS, str) or {"url", "sacrebleu"} & TESTS.keys():
     TESTS = {"test": TESTS}
 TRAIN = config["train"] if isinstance(config["train"], list) else [config["train"]]
+# How often the pairs of each source are used; files are named by their path from here on.
+REPEATS = [source.get("repeat", 1) if isinstance(source, dict) else 1 for source in TRAIN]
+TRAIN = [source.get("file", source) if isinstance(source, dict) else source for source in TRAIN]
 SCHEMES = config["schemes"]
 if isinstance(SCHEMES, list):
     SCHEMES = {scheme: scheme for scheme in SCHEMES}
@@ -18,6 +21,8 @@ NAMES = {label: scheme.partition(" ")[0] for label, scheme in SCHEMES.items()}
 check_schemes({f"config.schemes.{label}": name for label, name in NAMES.items()}, translation=True)
 
 # Keys that shape the trained model, besides scheme, size and seed.
+# Those that are new in 0.5 count if they are set: runs of 0.4 keep their names.
+NEW = ("check_languages",)
 DATA = ("languages", "train", "valid", "max_words", "max_characters", "max_ratio", "subwords", "vocabulary")
 TRAINING = ("updates", "batch", "learning_rate", "warmup", "dropout", "options", "validation", "patience",
             "save_interval", "average")
@@ -34,6 +39,7 @@ class Run(NamedTuple):
     def name(self):
         """The name of its folder, which depends on the settings."""
         settings = settings_of(*DATA, *TRAINING) | {"scheme": SCHEMES[self.label]}
+        settings |= {key: config[key] for key in NEW if config[key]}
         updates = settings.pop("updates")  # with more of them a training can be continued
         settings |= {"size": self.size, "seed": self.seed} | user_code(NAMES[self.label])
         return f"{self.label}-{self.size}-s{self.seed}-u{updates}-{digest(settings)}"

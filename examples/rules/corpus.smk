@@ -29,6 +29,11 @@ rule download:
         " 2>&1 | tee {log:q}"
 
 
+# Options that are new in 0.5: a param only if they are used, so that text of 0.4 is not cleaned again.
+CLEANING = f"--repeat {' '.join(map(str, REPEATS))} " if max(REPEATS) > 1 else ""
+CLEANING += "--check-languages " if config["check_languages"] else ""
+
+
 rule clean:
     """Clean the training text; normalise white space in validation and test sets."""
     input:
@@ -39,6 +44,7 @@ rule clean:
         counts=f"{FOLDER}/clean/counts.txt",
     params:
         **settings_of("languages", "max_words", "max_characters", "max_ratio"),
+        **({"options": CLEANING} if CLEANING else {}),
         folder=lambda w, output: Path(output[0]).parent,
     resources:
         **needs("clean", lambda input: input.train[::2]),
@@ -47,7 +53,8 @@ rule clean:
     shell:
         script("scripts/clean.py")
         + "{params.folder:q} --languages {params.languages:q} --train {input.train:q} --valid {input.valid:q} --max-words {params.max_words:q}"
-        " --max-characters {params.max_characters:q} --max-ratio {params.max_ratio:q} 2>&1 | tee {log:q}"
+        " --max-characters {params.max_characters:q} --max-ratio {params.max_ratio:q}"
+        f" {CLEANING}2>&1 | tee {{log:q}}"
 
 
 rule learn_subwords:

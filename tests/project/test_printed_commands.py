@@ -26,9 +26,9 @@ FAIRSEQ_PARSERS = {
 }
 #: programs whose words say nothing about this package
 SHELL_PROGRAMS = {
-    ".", "awk", "cat", "cp", "curl", "cut", "do", "done", "echo", "fairseq-hydra-train", "for",
-    "grep", "head", "pip", "python3.11", "python3.12", "sacrebleu", "sbatch", "shuf", "sort",
-    "srun", "subword-nmt", "tail", "tensorboard", "torchrun",
+    ".", "awk", "bicleaner-ai-classify", "cat", "cp", "curl", "cut", "do", "done", "echo",
+    "fairseq-hydra-train", "for", "grep", "head", "paste", "pip", "python3.11", "python3.12",
+    "sacrebleu", "sbatch", "shuf", "sort", "srun", "subword-nmt", "tail", "tensorboard", "torchrun",
 }  # fmt: skip
 INLINE = re.compile(r"`(diet-fairseq|make) (\w+)")
 

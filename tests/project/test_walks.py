@@ -39,7 +39,8 @@ OWN_SCHEME = "A new scheme is one file"
 #: pages whose blocks run with the files of docs/training.md
 PAGES = (USING, "docs/schemes.md", "docs/look.md", "docs/design.md")
 FROM_ELSEWHERE = "docs/hugging-face.md"
-WALKS = ("README.md", "docs/quickstart.md", TRAINING, GUIDE, FROM_ELSEWHERE)
+DATA = "docs/data.md"
+WALKS = ("README.md", "docs/quickstart.md", TRAINING, GUIDE, FROM_ELSEWHERE, DATA)
 SMALLER = {"--max-tokens 4096": "--max-tokens 400", "--max-update 5000": "--max-update 6"}
 SMALLER_ADAPTER = {"max_steps=1000": "max_steps=4", "batch_size=32": "batch_size=8"}
 SMALLER_ENCODER = {
@@ -124,6 +125,28 @@ def test_from_two_text_files_to_a_served_model(tmp_path):
     outputs = run_blocks(marked_blocks(text_of("docs/quickstart.md")), tmp_path)
     assert len(outputs) == 6
     assert (tmp_path / "heads" / "index.html").exists()
+
+
+@pytest.mark.slow
+def test_from_text_of_one_language_to_a_distilled_model(tmp_path):
+    corpus(tmp_path, train=60, odd=False)
+    write(tmp_path / "mono.de", sentences(30, seed=5))
+    scored = ["Ein Hund.\tA dog.\t0.91", "Eins.\tTwo.\t0.5", "Rot.\tNo.\t0.499"]
+    write(tmp_path / "scored.tsv", scored)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    text = text_of(DATA)
+    for language, block in BLOCK.findall(text):
+        if language == "yaml" and (name := re.match(r"folder: (\w+)\n", block)):
+            config = re.sub(r"updates: \d+", "updates: 6", block) + SMALLER_CONFIG
+            (tmp_path / f"{name[1]}.yaml").write_text(config)
+    _, counts, _, trained, _ = run_blocks(marked_blocks(text), tmp_path)
+    assert re.search(r"^  repeated +60 ", counts, re.MULTILINE)
+    assert "| diet_rel, tiny |" in trained
+    for name in ("synthetic", "distilled"):
+        source, target = ((tmp_path / f"{name}.{lang}").read_text() for lang in ("en", "de"))
+        assert source.count("\n") == target.count("\n") > 0
+    assert (tmp_path / "filtered.en").read_text().splitlines() == ["Ein Hund.", "Eins."]
+    assert (tmp_path / "filtered.de").read_text().splitlines() == ["A dog.", "Two."]
 
 
 @pytest.fixture(scope="module")

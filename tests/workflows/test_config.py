@@ -37,6 +37,9 @@ SCHEMA = yaml.safe_load((EXAMPLES / "rules" / "translation.schema.yaml").read_te
             "config.user_dir: {folder}/text is not a Python package: give a folder with an __init",
         ),
         ({"schemes": ["linformer"]}, "config.schemes.linformer must name one of the schemes stoc"),
+        ({"train": {"file": "text/train", "repeat": 0}}, "config.train.repeat must be at least"),
+        ({"train": [{"file": "text/train"}]}, "config.train.0 must have the keys file, repeat,"),
+        ({"check_languages": "en"}, "config.check_languages must be true or false, but is 'en'"),
         ({"updates": 10007, "save_interval": 250}, "config.updates must have a divisor from 63 to"),
         ({"train": "text/nosuch"}, "config: train-0: file not found: text/nosuch.en or"),
         ({"inputs": {"a": "nosuch"}}, "config.inputs.a: file not found: nosuch"),
@@ -233,13 +236,28 @@ def runs(experiment) -> set[str]:
 def test_a_setting_that_shapes_learning_names_another_folder(experiment):
     before = runs(experiment)
     for change in (
-        {"learning_rate": 0.001}, {"vocabulary": 301}, {"options": "--dropout 0.2"}, {"updates": 7}
+        {"learning_rate": 0.001}, {"vocabulary": 301}, {"options": "--dropout 0.2"}, {"updates": 7},
+        {"check_languages": True}, {"train": {"file": "text/train", "repeat": 2}},
     ):  # fmt: skip
         experiment.configure(**change)
         assert runs(experiment) != before, change
-    for change in ({"gpus": 2}, {"gpus": "auto"}, {"threads": "auto"}, {"beam": 3}):
+    for change in (
+        {"gpus": 2}, {"gpus": "auto"}, {"threads": "auto"}, {"beam": 3}, {"check_languages": False}
+    ):  # fmt: skip
         experiment.configure(**change)
         assert runs(experiment) == before, change
+
+
+@pytest.mark.slow
+def test_options_of_cleaning_are_planned_only_if_they_are_set(experiment):
+    def cleaning():
+        return re.findall(r"scripts/clean\.py .* --max-ratio 3 (.*)2>&1", experiment.planned("-p"))
+
+    assert cleaning() == [""]
+    experiment.configure(train=["text/test", {"file": "text/train", "repeat": 5}])
+    assert cleaning() == ["--repeat 1 5 "]
+    experiment.configure(check_languages=True)
+    assert cleaning() == ["--check-languages "]
 
 
 @pytest.mark.slow

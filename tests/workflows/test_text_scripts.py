@@ -5,6 +5,7 @@ import hashlib
 import io
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -177,7 +178,10 @@ def test_a_test_set_of_sacrebleu_is_two_files(tmp_path, monkeypatch):
 # Cleaning
 
 GOOD = ("ein Satz", "a sentence")
-RULES = Namespace(max_words=250, max_characters=2500, max_ratio=3.0)
+RULES = Namespace(
+    max_words=250, max_characters=2500, max_ratio=3.0,
+    check_languages=False, languages=("de", "en"),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -198,17 +202,17 @@ RULES = Namespace(max_words=250, max_characters=2500, max_ratio=3.0)
 )
 def test_each_fault_has_its_reason(pair, reason):
     counts = Counter()
-    cleaned = list(clean.clean([GOOD, pair], RULES, counts))
+    cleaned = list(clean.clean([([GOOD, pair], 1)], RULES, counts))
     assert len(cleaned) == 1 + (reason == "kept")
     assert counts["read"] == 2
     assert counts[reason] == 1 + (reason == "kept")
-    assert set(counts) == {"read", *clean.REASONS, "kept"}
+    assert set(counts) == {"read", *clean.REASONS, "kept"} - {"language"}
 
 
 @pytest.mark.parametrize("pair", [("en", "zh"), ("th.gz", "en"), ("en", "ko")])
 def test_scripts_without_spaces_lose_no_pairs(pair, shared_data):
     texts = [read_lines(shared_data / "flores-dev" / f"flores-dev.{name}") for name in pair]
-    assert len(list(clean.clean(zip(*texts, strict=True), RULES, Counter()))) == 997
+    assert len(list(clean.clean([(zip(*texts, strict=True), 1)], RULES, Counter()))) == 997
 
 
 def test_the_report_has_shares_and_warns_from_a_fifth_on():
@@ -222,9 +226,83 @@ def test_the_report_has_shares_and_warns_from_a_fifth_on():
     )
 
 
+HOUSE = ("Das Haus steht am Ufer eines Flusses.", "The house stands by a river.")
+
+
+@pytest.mark.parametrize(
+    ("pair", "reason"),
+    [
+        (HOUSE, "kept"),
+        (HOUSE[::-1], "language"),
+        ((HOUSE[0], HOUSE[0]), "language"),
+        ((HOUSE[1], HOUSE[1]), "language"),
+        (("La maison est au bord de la rivière.", HOUSE[1]), "language"),
+        ((HOUSE[0], "房子坐落在河边，周围有很多树。"), "language"),
+        ((HOUSE[0], "Дом стоит на берегу реки."), "language"),
+        (("123, 456", "123; 456"), "kept"),
+        (("A1 B2 C3 D4 E5 F6",) * 2, "kept"),  # a text without words by 2,000 to 1
+        (("Ja.", "Yes."), "kept"),
+    ],
+)
+def test_a_side_in_another_language_is_dropped_if_languages_are_checked(pair, reason):
+    pytest.importorskip("py3langid", reason="needs diet_fairseq[detect]")
+    counts = Counter()
+    rules = Namespace(**vars(RULES) | {"check_languages": True})
+    list(clean.clean([([pair], 1)], rules, counts))
+    assert counts[reason] == 1
+    assert set(counts) == {"read", *clean.REASONS, "kept"}
+    assert "  language  " in clean.report(counts)
+
+
+@pytest.mark.parametrize("language", ["zh", "hi.gz", "ar.gz", "id"])
+def test_text_in_its_own_language_is_kept(language, shared_data):
+    pytest.importorskip("py3langid", reason="needs diet_fairseq[detect]")
+    lines = list(read_lines(shared_data / "flores-dev" / f"flores-dev.{language}"))[::10]
+    code = language.removesuffix(".gz")
+    assert [line for line in lines if clean.is_other_language(line, code)] == []
+
+
+def run_clean(folder, monkeypatch, *words):
+    """Clean two files of one pair; the table that is written beside them."""
+    for language, line in zip(("de", "en"), HOUSE, strict=True):
+        write(folder / f"text.{language}", [line])
+    files = [folder / "text.de", folder / "text.en"]
+    words = [folder, "--languages", *words, "--train", *files, "--valid", *files]
+    words += ["--max-words", 9, "--max-characters", 99, "--max-ratio", 3]
+    monkeypatch.setattr("sys.argv", ["clean.py", *map(str, words)])
+    clean.main()
+    return (folder / "counts.txt").read_text()
+
+
+def test_a_language_that_the_library_lacks_is_refused(tmp_path, monkeypatch):
+    pytest.importorskip("py3langid", reason="needs diet_fairseq[detect]")
+    message = (
+        "check_languages needs languages that py3langid knows, but it does not know tyv: "
+        "set check_languages to false"
+    )
+    with pytest.raises(UserError, match=f"^{re.escape(message)}$"):
+        run_clean(tmp_path, monkeypatch, "de", "tyv", "--check-languages")
+    monkeypatch.setattr(clean, "has_detection_library", lambda: False)
+    message = "check_languages needs the library py3langid: install diet_fairseq[detect]"
+    with pytest.raises(UserError, match=f"^{re.escape(message)}$"):
+        run_clean(tmp_path, monkeypatch, "fr", "en", "--check-languages")
+    assert "language" not in run_clean(tmp_path, monkeypatch, "de", "tyv")
+
+
+def test_a_source_s_pairs_are_written_as_often_as_the_config_says(tmp_path, monkeypatch):
+    counts = Counter()
+    sources = [([GOOD, GOOD], 3), ([HOUSE, GOOD], 1)]
+    assert list(clean.clean(sources, RULES, counts)) == [GOOD] * 3 + [HOUSE]
+    assert (counts["read"], counts["duplicate"], counts["kept"], counts["repeated"]) == (4, 2, 2, 2)
+    table = run_clean(tmp_path, monkeypatch, "de", "en", "--repeat", 4)
+    assert table.splitlines()[-1] == "  repeated             3  300.0%"
+    assert (tmp_path / "train.en").read_text().splitlines() == [HOUSE[1]] * 4
+    assert (tmp_path / "valid.en").read_text().splitlines() == [HOUSE[1]]
+
+
 def test_only_the_same_pair_is_a_duplicate():
     pairs = [("a b", "c"), ("a", "b c"), ("a b", "c d"), ("a b", "c")]
-    assert len(list(clean.clean(pairs, RULES, Counter()))) == 3
+    assert len(list(clean.clean([(pairs, 1)], RULES, Counter()))) == 3
 
 
 # Subwords
