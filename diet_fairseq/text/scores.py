@@ -4,11 +4,15 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ..errors import UserError
 from .languages import bleu_tokenizer
 
 #: samples of a paired bootstrap (Koehn 2004)
 SAMPLES = 1000
+#: sacreBLEU's seed of a paired bootstrap
+SEED = 12345
 #: sacreBLEU's tokenizer -> command that installs its packages
 NEEDED = {f"{language}-mecab": f"pip install 'sacrebleu[{language}]'" for language in ("ja", "ko")}
 #: source and target language, such as ("en", "zh-CN")
@@ -87,3 +91,25 @@ def paired_bootstrap(
     first, second = (result for result in paired()[1]["BLEU"] if isinstance(result, Result))
     assert second.p_value is not None  # only the baseline has no p-value
     return second.score - first.score, second.p_value
+
+
+def bootstrap_means(baseline: Sequence[float], system: Sequence[float]) -> tuple[float, float]:
+    """Difference in the mean score of sentences from a baseline, and its p-value (Koehn 2004).
+
+    The p-value has sacreBLEU's definition: the share of samples whose difference deviates from the
+    difference of all sentences by at least this difference.
+
+    Raises:
+        UserError: the numbers of sentences differ
+    """
+    if len(system) != len(baseline):
+        raise UserError(
+            f"a paired test needs the same sentences, but there are {len(system):,} scores of a "
+            f"system and {len(baseline):,} of its baseline: run the metric again"
+        )
+    differences = np.subtract(system, baseline)
+    gain = differences.mean()
+    draw = np.random.default_rng(SEED)
+    means = np.array([draw.choice(differences, len(differences)).mean() for _ in range(SAMPLES)])
+    deviations = int((abs(means - gain) >= abs(gain)).sum())
+    return float(gain), (deviations + 1) / (SAMPLES + 1)

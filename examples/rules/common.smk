@@ -13,6 +13,15 @@ TRAIN = config["train"] if isinstance(config["train"], list) else [config["train
 # How often the pairs of each source are used; files are named by their path from here on.
 REPEATS = [source.get("repeat", 1) if isinstance(source, dict) else 1 for source in TRAIN]
 TRAIN = [source.get("file", source) if isinstance(source, dict) else source for source in TRAIN]
+# A metric chooses among the checkpoints of a finished training, which itself goes by the loss.
+SELECTION = []
+if config["validation"] not in ("loss", "bleu"):
+    SELECTION, config["validation"] = [config["validation"]], "loss"
+if not {*SELECTION} <= config["metrics"].keys():
+    raise WorkflowError(
+        "config.validation must be loss, bleu or a name of metrics, but is"
+        f" {SELECTION[0]!r}{did_you_mean(SELECTION[0], ['loss', 'bleu', *config['metrics']]) or ': add it to metrics'}"
+    )
 SCHEMES = config["schemes"]
 if isinstance(SCHEMES, list):
     SCHEMES = {scheme: scheme for scheme in SCHEMES}

@@ -8,6 +8,7 @@ from argparse import ArgumentParser
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from pandas import DataFrame, Series, isna
 from scipy import stats
@@ -15,7 +16,7 @@ from scipy import stats
 from diet_fairseq.errors import exit_with_one_line
 from diet_fairseq.files import atomic_file
 from diet_fairseq.text.lines import read_lines
-from diet_fairseq.text.scores import Pair, paired_bootstrap
+from diet_fairseq.text.scores import Pair, bootstrap_means, paired_bootstrap
 
 COLUMNS = (
     "folder,scheme,size,seeds,test,BLEU,chrF,parameters,minutes,words/s,memory (GB),"
@@ -38,8 +39,7 @@ def read_row(
     scores = json.loads((evaluation / "scores.json").read_text(encoding="utf-8"))
     row = {"folder": folder, "test": test, **description, **scores}
     for metric in metrics:
-        text = (evaluation / f"metric-{metric}.json").read_text(encoding="utf-8")
-        row[metric] = json.loads(text)["score"]
+        row[metric] = read_metric(folder, test, metric)["score"]
     if (log := Path(folder, "train.log")).exists():  # an ensemble has none
         text = log.read_text(encoding="utf-8")
         parameters = re.findall(r"shared model params: ([\d,]+)", text)[-1]
@@ -52,6 +52,13 @@ def read_row(
             "memory (GB)": plan.get("gigabytes"),
         }
     return row
+
+
+def read_metric(folder: str, test: str, metric: str) -> dict[str, Any]:
+    """The scores that metric.py has written for a model and a test set."""
+    path = Path(folder, f"evaluation-{test}", f"metric-{metric}.json")
+    scores: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return scores
 
 
 def last_loss(log: Path) -> float | None:
@@ -112,6 +119,23 @@ def compare(
     return [difference(pairs["BLEU_x"], pairs["BLEU_y"]), ", ".join(tests)]
 
 
+def has_sentences(rows: DataFrame, metric: str) -> bool:
+    """Whether a metric gives scores to the sentences of a model."""
+    pairs = zip(rows["folder"], rows["test"], strict=True)
+    return any("sentences" in read_metric(folder, test, metric) for folder, test in pairs)
+
+
+def compare_sentences(ours: DataFrame, theirs: DataFrame, metric: str) -> str:
+    """A cell: the paired bootstrap of each seed, over a metric's scores of sentences."""
+    pairs, tests = ours.merge(theirs, on=["test", "seeds"]), []
+    for test, *folders in zip(pairs["test"], pairs["folder_x"], pairs["folder_y"], strict=True):
+        system, baseline = (read_metric(folder, test, metric) for folder in folders)
+        if "sentences" in system and "sentences" in baseline:
+            gain, p = bootstrap_means(baseline["sentences"], system["sentences"])
+            tests.append(f"{gain:+.4f} (p = {p:.3f})")
+    return ", ".join(tests)
+
+
 def markdown(
     table: DataFrame,
     test: str,
@@ -126,6 +150,8 @@ def markdown(
     columns = ["model", "BLEU", "chrF", *metrics, *OF_TRAINING, "seeds"]
     if baseline:
         columns += [f"BLEU against {baseline}, same seeds", "each seed (paired bootstrap)"]
+        tested = [name for name in metrics if has_sentences(rows, name)]
+        columns += [f"{name} against {baseline} (paired bootstrap)" for name in tested]
     lines = [columns, ["---"] * len(columns)]
     is_ensemble = rows["seeds"].str.contains(" ")
     groups = dict(list(rows.groupby(["scheme", "size", is_ensemble], sort=False)))
@@ -138,7 +164,9 @@ def markdown(
             cells.append("" if isna(value) else form.format(value))
         cells.append(", ".join(group["seeds"]))
         if scheme != baseline and (baseline, size, together) in groups:
-            cells += compare(group, groups[baseline, size, together], reference, pair, tokenizer)
+            baseline_rows = groups[baseline, size, together]
+            cells += compare(group, baseline_rows, reference, pair, tokenizer)
+            cells += [compare_sentences(group, baseline_rows, name) for name in tested]
         lines.append(cells + [""] * (len(columns) - len(cells)))
     text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     bleu, chrf = rows[["BLEU signature", "chrF signature"]].iloc[0]

@@ -1,10 +1,13 @@
 """sacreBLEU's scores and their signatures."""
 
+import random
+from statistics import NormalDist, stdev
+
 import pytest
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
 from diet_fairseq.errors import UserError
-from diet_fairseq.text.scores import bleu, paired_bootstrap, score
+from diet_fairseq.text.scores import SAMPLES, bleu, bootstrap_means, paired_bootstrap, score
 
 REFERENCES = [f"this is sentence number {n} of the test" for n in range(40)]
 
@@ -84,3 +87,23 @@ def test_a_better_system_differs_and_an_equal_one_does_not():
     difference, p = paired_bootstrap(worse, REFERENCES, REFERENCES)
     assert difference > 10
     assert p < 0.05
+
+
+def test_scores_of_sentences_are_compared_by_pairs():
+    draw = random.Random(2)
+    hard = [draw.random() for _ in range(200)]  # how hard a sentence is matters more than a system
+    better = [score + draw.uniform(0, 0.02) for score in hard]
+    other = [score + draw.uniform(-0.02, 0.02) for score in hard]
+    gain, p = bootstrap_means(hard, better)
+    assert gain == pytest.approx(0.01, abs=0.002)
+    assert p == 1 / (SAMPLES + 1)
+    assert bootstrap_means(better, hard) == pytest.approx((-gain, p))
+    assert bootstrap_means(hard, hard) == (0.0, 1.0)
+    gain, p = bootstrap_means(hard, other)
+    # a mean of many sentences is normal
+    differences = [b - a for a, b in zip(hard, other, strict=True)]
+    expected = 2 * NormalDist().cdf(-abs(gain) / (stdev(differences) / 200**0.5))
+    assert p == pytest.approx(expected, abs=0.05)
+    assert p > 0.1
+    with pytest.raises(UserError, match="there are 199 scores of a system and 200 of its baseline"):
+        bootstrap_means(hard, other[1:])

@@ -46,6 +46,10 @@ SCHEMA = yaml.safe_load((EXAMPLES / "rules" / "translation.schema.yaml").read_te
         ({"metrics": {"a": "wc {hypothesis}"}}, "config.metrics.a must have the word {{hypothes"),
         ({"metrics": {"a": "wc '{hypotheses}"}}, "config.metrics.a must close its quotes, but is"),
         ({"metrics": {"BLEU": "wc {hypotheses}"}}, "a key of config.metrics must begin with a le"),
+        (
+            {"validation": "comet", "metrics": {"COMET": "wc {hypotheses}"}},
+            "config.validation must be loss, bleu or a name of metrics, but is 'comet'",
+        ),
         ({"baseline": "shaw"}, "config.baseline must be one of the schemes, diet_rel, but"),
         ({"updates": 3, "average": 5}, "config.average (default 5) is 5, more than updates, 3"),
         ({"options": "--no-save"}, "config.options must not have --no-save: the workflow averages"),
@@ -246,6 +250,21 @@ def test_a_setting_that_shapes_learning_names_another_folder(experiment):
     ):  # fmt: skip
         experiment.configure(**change)
         assert runs(experiment) == before, change
+
+
+@pytest.mark.slow
+def test_a_metric_of_validation_selects_a_checkpoint_of_the_same_run(experiment):
+    before = runs(experiment)
+    metrics = {"metrics": {"COMET": "wc {hypotheses} {source}"}}
+    experiment.configure(validation="COMET", **metrics)
+    assert runs(experiment) == before
+    output = experiment.planned("-p")
+    [command] = re.findall(r"scripts/select_checkpoint.py .*", output)
+    assert "/best-COMET.pt --source text/valid.en --reference text/valid.de --user-dir " in command
+    assert " -- wc '{hypotheses}' '{source}' 2>&1" in command
+    assert "--best-checkpoint-metric" not in output
+    experiment.configure(**metrics)
+    assert "select_checkpoint.py" not in experiment.planned("-p")
 
 
 @pytest.mark.slow

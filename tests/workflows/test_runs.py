@@ -1,5 +1,6 @@
 """Whole workflows on a little real text: results, kills, changed settings, clusters."""
 
+import json
 import os
 import re
 import shutil
@@ -134,6 +135,87 @@ def test_bleu_of_the_validation_set_chooses_and_stops(prepared):
     log = prepared.path("out/runs/*/train.log").read_text()
     assert "early stop since valid performance hasn't improved for last 1 runs" in log
     assert '"valid_best_bleu"' in log
+
+
+COMET = """
+import sys
+hypotheses, references = ([line.split() for line in open(name)] for name in sys.argv[1:])
+scores = [len({*ours} & {*theirs}) / 99 for ours, theirs in zip(hypotheses, references)]
+for number, score in enumerate(scores):
+    print(f"{sys.argv[1]}\\tSegment {number}\\tscore: {score:.4f}")
+print(f"{sys.argv[1]}\\tscore: {sum(scores) / len(scores):.4f}")
+"""
+
+
+def test_a_metric_selects_a_checkpoint_and_compares_sentences(prepared):
+    (prepared.folder / "comet.py").write_text(COMET)
+    prepared.configure(
+        validation="COMET", metrics={"COMET": "python comet.py {hypotheses} {reference}"},
+        schemes=["diet_rel", "rope"], baseline="rope", updates=40, save_interval=20,
+    )  # fmt: skip
+    output = prepared.made()
+    for run in prepared.folder.glob("out/runs/*"):
+        log = (run / "best-COMET.log").read_text()
+        scores = dict(re.findall(r"^(\S+\.pt): (\d+\.\d+)$", log, re.MULTILINE))
+        assert len(scores) == 3  # two checkpoints, and their average
+        [best] = re.findall(r"best-COMET\.pt is (\S+)$", log, re.MULTILINE)
+        assert scores[best] == max(scores.values())
+        assert (run / "best-COMET.pt").read_bytes() == (run / best).read_bytes()
+        assert f"best-COMET.pt is {best}" in output
+    table = (prepared.folder / "out/results/table.md").read_text()
+    assert "| COMET against rope (paired bootstrap) |" in table
+    [row] = re.findall(r"^\| diet_rel, .*", table, re.MULTILINE)
+    assert re.search(r"\| [+-]\d\.\d{4} \(p = [01]\.\d{3}\) \|$", row)
+
+
+#: the part of the library wandb that fairseq calls
+WANDB = """
+import json
+
+def note(name, value):
+    with open("wandb.jsonl", "a") as file:
+        file.write(json.dumps([name, value]) + "\\n")
+
+def init(project, reinit, name):
+    note("init", [project, name])
+
+def log(values, step):
+    note("log", [*values])
+
+class config:
+    update = staticmethod(lambda values: note("config", values["model"]["arch"]))
+"""
+
+
+def events(folder, name):
+    """The tags of the scalars that TensorBoard would show of a part of a training."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    [path] = (folder / name).glob("events.*")
+    content, tags = path.read_bytes(), set()
+    while content:  # length (8 bytes), its checksum (4), the event, its checksum (4)
+        size = 12 + int.from_bytes(content[:8], "little")
+        values = Event.FromString(content[12:size]).summary.value
+        tags |= {value.tag for value in values if value.HasField("simple_value")}
+        content = content[size + 4 :]
+    return tags
+
+
+def test_tensorboard_and_wandb_show_a_training(prepared):
+    (prepared.folder / "wandb.py").write_text(WANDB)
+    prepared.environment["PYTHONPATH"] += f":{prepared.folder}"
+    options = f"{prepared.config['options']} --tensorboard-logdir board/a --wandb-project court"
+    prepared.configure(options=options, updates=50, average=1)
+    prepared.made("--until", "train")
+    shown = {"loss", "ppl", "wps", "ups", "lr", "gnorm", "wall"}
+    assert shown <= events(prepared.folder / "board/a", "train_inner")
+    assert {"loss", "ppl", "wps"} <= events(prepared.folder / "board/a", "valid")
+    lines = (prepared.folder / "wandb.jsonl").read_text().splitlines()
+    calls = [json.loads(line) for line in lines]
+    assert ["init", ["court", prepared.path("out/runs/*").name]] in calls
+    assert ["config", "transformer_diet_rel_tiny"] in calls
+    assert ["log", ["train_inner/loss"]] in calls
+    assert ["log", ["valid/loss"]] in calls
 
 
 def test_a_training_without_validation_has_a_table_and_no_best(prepared):

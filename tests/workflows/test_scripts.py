@@ -128,7 +128,7 @@ def test_a_run_without_a_finite_last_loss_is_not_the_best(tmp_path, capsys):
 
 
 def run_metric(folder, monkeypatch, *command):
-    """The score of a program's, from gzipped source text, translations and references."""
+    """The scores of a program's, from gzipped source text, translations and references."""
     files = [folder / "my source.en.gz", folder / "translations.txt", folder / "reference.de"]
     with gzip.open(files[0], "wt") as file:
         file.write("a\nb\n")
@@ -137,7 +137,7 @@ def run_metric(folder, monkeypatch, *command):
     words = [folder / "out.json", "--files", *files, "--", *command]
     monkeypatch.setattr("sys.argv", ["metric.py", *map(str, words)])
     script("scripts/metric").main()
-    return json.loads((folder / "out.json").read_text())["score"]
+    return json.loads((folder / "out.json").read_text())
 
 
 def test_the_score_of_a_program_is_its_last_number(tmp_path, monkeypatch, capfd):
@@ -147,8 +147,82 @@ def test_the_score_of_a_program_is_its_last_number(tmp_path, monkeypatch, capfd)
         "print('segment 1:', *sizes); print('score of', *sizes, 'is', -0.25, '.', end='\\n\\n')"
     )
     words = ("{reference}", "{source}", "{hypotheses}")
-    assert run_metric(tmp_path, monkeypatch, sys.executable, program, *words) == -0.25
+    scores = run_metric(tmp_path, monkeypatch, sys.executable, program, *words)
+    assert scores["score"] == -0.25
+    assert "sentences" not in scores
     assert capfd.readouterr().out.startswith("segment 1: 4 2 3\n")
+
+
+#: what comet-score prints of three sentences
+COMET = "".join(
+    f"t.de\tSegment {number}\tscore: {score}\n"
+    for number, score in enumerate(("0.8751", "-0.12", "1e-2"))
+)
+
+
+@pytest.mark.parametrize(
+    ("output", "score", "sentences"),
+    [
+        (COMET + "t.de\tscore: 0.2550\n", 0.255, [0.8751, -0.12, 0.01]),
+        ("loaded in 5.3 s\n" + COMET + "t.de\tscore: 0.2550\n", 0.255, [0.8751, -0.12, 0.01]),
+        ("0.5\n1\n0\n", 0.5, [0.5, 1, 0]),
+        (COMET + "t.de\tscore: 0.31\n", 0.31, None),  # is not the mean of the lines before
+        ("0.5\n1\nscore: 7\nn = 3\n", 3, None),
+        ("1\n2\n", 2, None),
+    ],
+)
+def test_lines_of_sentences_are_scores_of_sentences(
+    output, score, sentences, tmp_path, monkeypatch
+):
+    scores = run_metric(tmp_path, monkeypatch, "printf", output)
+    assert scores["score"] == score
+    assert scores.get("sentences") == sentences
+
+
+def test_scores_of_sentences_are_tested_by_pairs(tmp_path):
+    rows, reference = grid(tmp_path)
+    for number, folder in enumerate(rows["folder"]):
+        scores = {"score": 1.0, "sentences": [0.25, 0.5 + number]}
+        path = tmp_path / folder / "evaluation-test" / "metric-comet.json"
+        path.write_text(json.dumps(scores))
+    rows["comet"] = 1.0
+    arguments = rows, "test", reference, "shaw", ("en", "de"), "auto", ["comet"]
+    heading, _, *lines = table.markdown(*arguments).splitlines()[2:8]
+    assert heading.endswith(" | comet against shaw (paired bootstrap) |")
+    difference = re.compile(r"\| \+1\.5000 \(p = (0\.\d+)\), \+1\.5000 \(p = \1\) \|$")
+    assert [bool(difference.search(line)) for line in lines[:4:2]] == [False, True]
+    path.write_text('{"score": 1.0}')  # of an ensemble
+    assert table.markdown(*arguments).splitlines()[7].endswith(" |  |")
+
+
+def test_the_checkpoint_with_the_highest_score_is_selected(tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(EXAMPLES / "scripts")
+    select = script("scripts/select_checkpoint")
+    names = ["checkpoint_1_20", "checkpoint_2_100", "checkpoint_best", "checkpoint_last", "average"]
+    for name in names:
+        (tmp_path / f"{name}.pt").write_text(name)
+
+    class Translator:
+        def __init__(self, checkpoint, **options):
+            self.name = checkpoint.stem
+
+        def translate(self, lines, beam, split_sentences):
+            assert (beam, split_sentences) == (1, False)
+            return [f"{self.name} {line}" for line in lines]
+
+    monkeypatch.setattr(select, "Translator", Translator)
+    for name in ("source", "reference"):
+        write(tmp_path / name, ["a", "b"])
+    words = [tmp_path, tmp_path / "best.pt", "--source", tmp_path / "source"]
+    words += ["--reference", tmp_path / "reference", "--user-dir", EXAMPLES.parent / "diet_fairseq"]
+    marks = "s/.*_20 b/1/p; s/.*_100 b/7/p; s/average b/-9/p"
+    words += ["--", "sed", "-n", marks, "{hypotheses}"]
+    monkeypatch.setattr("sys.argv", ["select_checkpoint.py", *map(str, words)])
+    select.main()
+    assert (tmp_path / "best.pt").read_text() == "checkpoint_2_100"
+    assert [line for line in capsys.readouterr().out.splitlines() if ":" in line] == [
+        "checkpoint_1_20.pt: 1.0000", "checkpoint_2_100.pt: 7.0000", "average.pt: -9.0000"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

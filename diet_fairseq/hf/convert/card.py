@@ -1,13 +1,15 @@
 """The model card of an exported folder, its ``README.md``."""
 
+import hashlib
 import re
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
-from huggingface_hub import ModelCardData
+from huggingface_hub import EvalResult, ModelCardData
+from pydantic import BaseModel, Field
 
-from ...files import open_regular
+from ...files import MAX_VOCABULARY_BYTES, open_regular, read_json_object
 from ...translate.directions import TARGET
 from ...translate.model_json import LICENSE
 from ...version import __version__
@@ -55,6 +57,9 @@ outputs = model.generate(**tokenizer("...", return_tensors="pt"){options})
 """
 #: number of bytes of a card that are read
 MAX_CARD = 100_000
+#: numbers of test sets, and of metrics of a test set, whose scores are read
+MAX_TEST_SETS = MAX_METRICS = 20
+NO_SCORES = "remove it, and run the workflow again"
 KEPT = "`{license}`, the licence of the model from which this model was imported."
 NO_TOKENIZER = (
     "The folder has no tokenizer. `dict.txt` (and `dict.target.txt`, if it exists) lists the "
@@ -65,6 +70,26 @@ UNKNOWN = (
     "The licence is not known here. If you publish the model, add `license:` to the lines at the "
     "top; it may depend on the data and on the model that training started from."
 )
+
+
+Score = Annotated[float, Field(allow_inf_nan=False)]
+Signature = Annotated[str, Field(max_length=300)]
+
+
+class Scores(BaseModel, strict=True):
+    """The content of a workflow's ``scores.json``; unknown keys are ignored."""
+
+    bleu: Score = Field(alias="BLEU")
+    chrf: Score = Field(alias="chrF")
+    bleu_signature: Signature = Field(alias="BLEU signature")
+    chrf_signature: Signature = Field(alias="chrF signature")
+    sha256: str = ""  # of the checkpoint
+
+
+class MetricScore(BaseModel, strict=True):
+    """The content of a workflow's ``metric-NAME.json``; unknown keys are ignored."""
+
+    score: Score
 
 
 def model_card(name: str, model: Any, loaded: Any) -> str:
@@ -82,6 +107,8 @@ def model_card(name: str, model: Any, loaded: Any) -> str:
         license=description.license,
         library_name="transformers",
         pipeline_tag=task,
+        model_name=name,
+        eval_results=read_results(loaded),
     )
     kind = "An encoder" if loaded.is_encoder else "A translation model"
     between = f" from {languages[0]} to {languages[1]}" if codes else ""
@@ -129,15 +156,61 @@ def direction_lines(description: Any) -> str:
     return f"{tag}{lines}" if options else lines
 
 
-def original_card(name: str, model: Any, folder: Path) -> str:
-    """The card of a model in its original class, with metadata of the card in ``folder``."""
+def read_results(loaded: Any) -> list[EvalResult] | None:
+    """The scores that a workflow has written beside the checkpoint, by test set and metric.
+
+    None without scores of this checkpoint: its digest is in ``scores.json``.
+    """
+    folders = sorted(loaded.path.parent.glob("evaluation-*"))[:MAX_TEST_SETS]
+    folders = [folder for folder in folders if (folder / "scores.json").is_file()]
+    if not folders or not loaded.path.is_file():
+        return None
+    with open(loaded.path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    results = []
+    for folder in folders:
+        scores = read_json_object(folder / "scores.json", Scores, advice=NO_SCORES)
+        if scores.sha256 != digest:
+            continue
+        values: dict[str, tuple[float, str | None]] = {
+            "BLEU": (round(scores.bleu, 2), scores.bleu_signature),
+            "chrF": (round(scores.chrf, 2), scores.chrf_signature),
+        }
+        for path in sorted(folder.glob("metric-*.json"))[:MAX_METRICS]:
+            score = read_json_object(path, MetricScore, MAX_VOCABULARY_BYTES, NO_SCORES).score
+            values[path.stem.removeprefix("metric-")] = (round(score, 4), None)
+        test = folder.name.removeprefix("evaluation-")
+        results += [
+            EvalResult(
+                task_type="translation",
+                task_name="Translation {} to {}".format(*loaded.description.languages),
+                dataset_type=test,
+                dataset_name=test,
+                metric_type=name.lower(),
+                metric_name=name,
+                metric_value=value,
+                metric_config=signature,
+            )
+            for name, (value, signature) in values.items()
+        ]
+    return results or None
+
+
+def original_card(name: str, model: Any, folder: Path, loaded: Any) -> str:
+    """The card of a `LoadedModel` in its original class, with metadata of ``folder``'s card."""
     kept = read_kept(read_top(folder))
     kept["license"] = read_license(folder)
     [auto] = model.config.architectures
     kind = "feature-extraction" if auto.endswith("Model") else "fill-mask"
     if model.config.is_encoder_decoder:
         kind = "translation"
-    data = ModelCardData(**kept, library_name="transformers", pipeline_tag=kind)
+    data = ModelCardData(
+        **kept,
+        library_name="transformers",
+        pipeline_tag=kind,
+        model_name=name,
+        eval_results=read_results(loaded),
+    )
     summary = (
         f"{auto} with {model.num_parameters():,} parameters, trained with fairseq from a model that"
         "\n`diet-fairseq import hf` imported, and exported by `diet-fairseq export hf --original` "

@@ -95,7 +95,7 @@ def export_class(loaded: Any, family: Any, folder: Path, out: Path) -> None:
         copy_files(folder, new)  # may replace the generation_config.json
         reference.config.save_pretrained(new)
         (new / "model.safetensors").write_bytes(save(weights, metadata={"format": "pt"}))
-        card = original_card(out.name, reference, folder)
+        card = original_card(out.name, reference, folder, loaded)
         (new / CARD_FILE).write_text(card, encoding="utf-8")
     print(
         f"{out}: {reference.config.architectures[0]}, {reference.num_parameters():,} parameters, "
