@@ -13,7 +13,7 @@ EXTRAS = {
     ],
     "ctranslate2": ["ctranslate2>=4.8.3"],  # `export ctranslate2`, which says why
     "data": ["sacremoses", "tqdm"],  # words split by Moses; progress bars
-    "detect": ["py3langid>=0.4"],  # `serve`: the language of a text
+    "detect": ["py3langid>=0.4"],  # the language of a text: `serve`, `check_languages` in workflows
     "docs": ["mkdocs-material>=9.8,<10", "mkdocstrings[python]>=1,<2"],  # `make docs`
     # BLEU of Japanese and Korean
     "ja": ["sacrebleu[ja]"],

@@ -20,4 +20,4 @@ rule select:
     shell:
         WITH_GPUS + script("scripts/select_checkpoint.py")
         + f"{{params.folder:q}} {{output:q}} --source {{input.source:q}} --reference {{input.reference:q}} {USER_DIR}"
-        " -- {params.command} 2>&1 | tee {log:q}"
+        " -- {params.command} > {log:q} 2>&1; tail -n 1 {log:q}"

@@ -183,7 +183,7 @@ def log(values, step):
     note("log", [*values])
 
 class config:
-    update = staticmethod(lambda values: note("config", values["model"]["arch"]))
+    update = staticmethod(lambda values: note("config", values["args"]["arch"]))
 """
 
 
@@ -206,7 +206,9 @@ def test_tensorboard_and_wandb_show_a_training(prepared):
     prepared.environment["PYTHONPATH"] += f":{prepared.folder}"
     options = f"{prepared.config['options']} --tensorboard-logdir board/a --wandb-project court"
     prepared.configure(options=options, updates=50, average=1)
-    prepared.made("--until", "train")
+    process = prepared.start("--until", "train")  # not forked: fairseq imports wandb
+    output, _ = process.communicate(timeout=3000)
+    assert process.returncode == 0, output
     shown = {"loss", "ppl", "wps", "ups", "lr", "gnorm", "wall"}
     assert shown <= events(prepared.folder / "board/a", "train_inner")
     assert {"loss", "ppl", "wps"} <= events(prepared.folder / "board/a", "valid")
