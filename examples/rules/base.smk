@@ -86,14 +86,14 @@ def position_schemes():
     return SCHEMES
 
 
-def check_schemes(names, translation):
+def check_schemes(names, translation, others=()):
     """Refuse a scheme that is not registered; ``names`` has the scheme of each key of the config.
 
-    Every job reads the rules anew: there the import of PyTorch would take seconds for nothing.
+    ``others`` are names that are not of schemes. Every job reads the rules anew: there the import of PyTorch would take seconds for nothing.
     """
     if not workflow.is_main_process:
         return
-    known = ["stock"] if translation else []
+    known = [*others]
     known += [name for name, scheme in position_schemes().items() if not (translation and scheme.compressed)]
     for key, name in names.items():
         if name not in known:
@@ -158,7 +158,10 @@ def check_bleu(language, tokenizer):
 def user_code(scheme):
     """A digest of user_dir's code, on which a model with this scheme depends; empty for the package's schemes."""
     folder = Path(config["user_dir"] or PLUGIN).resolve()
-    if not config["user_dir"] or scheme == "stock" or position_schemes()[scheme].__module__.split(".")[0] != folder.name:
+    if not config["user_dir"] or scheme == "stock":
+        return {}
+    # the scheme of a start may be the package's
+    if scheme != "start" and position_schemes()[scheme].__module__.split(".")[0] != folder.name:
         return {}
     return {"user_dir": digest([path.read_text(encoding="utf-8") for path in sorted(folder.rglob("*.py"))])}
 

@@ -2,10 +2,16 @@
 
 from typing import NamedTuple
 
+GIVEN_KEYS = {*config}
 check_config(EXAMPLES / "rules" / "translation.schema.yaml")
 
 FOLDER = config["folder"]
 SOURCE, TARGET = config["languages"]
+
+
+include: "start.smk"
+
+
 TESTS = config["test"]
 if isinstance(TESTS, str) or {"url", "sacrebleu"} & TESTS.keys():
     TESTS = {"test": TESTS}
@@ -27,7 +33,11 @@ if isinstance(SCHEMES, list):
     SCHEMES = {scheme: scheme for scheme in SCHEMES}
 # Label -> scheme, and its options of fairseq-train.
 NAMES = {label: scheme.partition(" ")[0] for label, scheme in SCHEMES.items()}
-check_schemes({f"config.schemes.{label}": name for label, name in NAMES.items()}, translation=True)
+check_schemes(
+    {f"config.schemes.{label}": name for label, name in NAMES.items()},
+    translation=True,
+    others=["start" if START else "stock"],
+)
 
 # Keys that shape the trained model, besides scheme, size and seed.
 # Those that are new in 0.5 count if they are set: runs of 0.4 keep their names.
@@ -51,7 +61,10 @@ class Run(NamedTuple):
         settings |= {key: config[key] for key in NEW if config[key]}
         updates = settings.pop("updates")  # with more of them a training can be continued
         settings |= {"size": self.size, "seed": self.seed} | user_code(NAMES[self.label])
-        return f"{self.label}-{self.size}-s{self.seed}-u{updates}-{digest(settings)}"
+        if START:
+            settings["start"] = START_DIGEST
+        label = "-".join(filter(None, (self.label, self.size)))
+        return f"{label}-s{self.seed}-u{updates}-{digest(settings)}"
 
 
 GRID = [
@@ -63,12 +76,14 @@ GRID = [
 RUNS = {run.name: run for run in GRID}
 # Folder of a model below FOLDER -> its runs: one, or all seeds of an ensemble.
 MODELS = {f"runs/{name}": [run] for name, run in RUNS.items()}
+if START:
+    MODELS = {"start": []} | MODELS  # as it was
 if config["ensemble"] and len(config["seeds"]) > 1:
     for label in SCHEMES:
         for size in config["sizes"]:
             members = [run for run in GRID if (run.label, run.size) == (label, size)]
             name = digest([run.name for run in members])
-            MODELS[f"ensembles/{label}-{size}-{name}"] = members
+            MODELS[f"ensembles/{'-'.join(filter(None, (label, size, name)))}"] = members
 
 check_bleu(TARGET, config["bleu_tokenizer"])
 

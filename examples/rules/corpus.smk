@@ -57,28 +57,39 @@ rule clean:
         f" {CLEANING}2>&1 | tee {{log:q}}"
 
 
-rule learn_subwords:
-    """One subword model for both languages."""
-    input:
-        expand(f"{FOLDER}/clean/train.{{lang}}", lang=[SOURCE, TARGET]),
-    output:
-        f"{FOLDER}/subwords/{'codes' if config['subwords'] == 'subword_nmt' else 'sentencepiece.model'}",
-    params:
-        **settings_of("languages", "subwords", "vocabulary"),
-    resources:
-        **needs("learn_subwords"),
-    log:
-        f"{FOLDER}/logs/subwords.log",
-    shell:
-        script("scripts/learn_subwords.py")
-        + "{params.subwords:q} {output:q} --text {input:q} --languages {params.languages:q} --size {params.vocabulary:q} 2>&1 | tee {log:q}"
+if START:
+    SUBWORDS = rules.start.output
+    # its subwords and tags, of both sides
+    ENCODE = script("scripts/encode.py") + f"start {shlex.quote(START_FOLDER)}"
+    DICTIONARIES = f"--srcdict {shlex.quote(START_FOLDER)}/source-dict.txt --tgtdict {shlex.quote(START_FOLDER)}/target-dict.txt"
+else:
+
+    rule learn_subwords:
+        """One subword model for both languages."""
+        input:
+            expand(f"{FOLDER}/clean/train.{{lang}}", lang=[SOURCE, TARGET]),
+        output:
+            f"{FOLDER}/subwords/{'codes' if config['subwords'] == 'subword_nmt' else 'sentencepiece.model'}",
+        params:
+            **settings_of("languages", "subwords", "vocabulary"),
+        resources:
+            **needs("learn_subwords"),
+        log:
+            f"{FOLDER}/logs/subwords.log",
+        shell:
+            script("scripts/learn_subwords.py")
+            + "{params.subwords:q} {output:q} --text {input:q} --languages {params.languages:q} --size {params.vocabulary:q} 2>&1 | tee {log:q}"
+
+    SUBWORDS = rules.learn_subwords.output
+    ENCODE = script("scripts/encode.py") + "{params.subwords:q} {input.model:q}"
+    DICTIONARIES = "--joined-dictionary --nwordssrc {params.vocabulary:q} --nwordstgt {params.vocabulary:q}"
 
 
 rule encode:
     input:
         source=f"{FOLDER}/clean/{{split}}.{SOURCE}",
         target=f"{FOLDER}/clean/{{split}}.{TARGET}",
-        model=rules.learn_subwords.output,
+        model=SUBWORDS,
     output:
         source=f"{FOLDER}/encoded/{{split}}.{SOURCE}",
         target=f"{FOLDER}/encoded/{{split}}.{TARGET}",
@@ -90,8 +101,7 @@ rule encode:
     log:
         f"{FOLDER}/logs/encode-{{split}}.log",
     shell:
-        script("scripts/encode.py")
-        + "{params.subwords:q} {input.model:q} --workers {threads}"
+        ENCODE + " --workers {threads}"
         " --text {params.languages[0]:q} {input.source:q} {output.source:q}"
         " --text {params.languages[1]:q} {input.target:q} {output.target:q}"
         " 2>&1 | tee {log:q}"
@@ -112,10 +122,9 @@ rule preprocess:
     log:
         f"{FOLDER}/logs/preprocess.log",
     shell:
-        "aside={output:q}.$$.tmp; fairseq-preprocess --joined-dictionary"
+        f"aside={{output:q}}.$$.tmp; fairseq-preprocess {DICTIONARIES}"
         " --source-lang {params.languages[0]:q} --target-lang {params.languages[1]:q}"
         " --trainpref {params.text:q}/train --validpref {params.text:q}/valid --destdir \"$aside\""
-        " --nwordssrc {params.vocabulary:q} --nwordstgt {params.vocabulary:q}"
         f" --workers {{threads}} > {{log:q}} 2>&1; {BINARISED}"
 
 
@@ -124,7 +133,7 @@ rule preprocess_test:
     input:
         source=lambda w: FILES[f"test-{w.test}"][0],
         target=lambda w: FILES[f"test-{w.test}"][1],
-        model=rules.learn_subwords.output,
+        model=SUBWORDS,
         data=rules.preprocess.output,
     output:
         directory(f"{FOLDER}/test-bin/{{test}}"),
@@ -137,9 +146,8 @@ rule preprocess_test:
         f"{FOLDER}/logs/preprocess-{{test}}.log",
     shell:
         "aside={output:q}.$$.tmp; "
-        + script("scripts/encode.py")
-        + "{params.subwords:q} {input.model:q}"
-        " --text {params.languages[0]:q} {input.source:q} {params.text:q}.{params.languages[0]:q}"
+        + ENCODE
+        + " --text {params.languages[0]:q} {input.source:q} {params.text:q}.{params.languages[0]:q}"
         " --text {params.languages[1]:q} {input.target:q} {params.text:q}.{params.languages[1]:q}"
         " > {log:q} 2>&1; "
         "fairseq-preprocess --testpref {params.text:q}"

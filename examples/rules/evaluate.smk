@@ -19,8 +19,11 @@ rule generate:
     shell:
         WITH_GPUS + script("scripts/generate.py")
         + "{input.data:q} --checkpoints {input.checkpoints:q} --source {input.source:q} --output {output:q}"
-        " --beam {params.beam:q} --length-penalty {params.length_penalty:q} --penalty {params.penalty:q}"
-        f" {USER_DIR} > {{log:q}} 2>&1"
+        f" {SEARCH_WORDS} --languages {SOURCE} {TARGET} {USER_DIR} > {{log:q}} 2>&1"
+
+
+# diet-fairseq translate finds the formula of the penalty in model.json
+TRANSLATE_WORDS = " ".join(f"--{key.replace('_', '-')} {value}" for key, value in SEARCH.items() if key != "penalty")
 
 
 rule translate:
@@ -39,8 +42,8 @@ rule translate:
     log:
         f"{FOLDER}/{{model}}/input-{{name}}.log",
     shell:
-        f"diet-fairseq translate {{input.checkpoints:q}} {{input.text:q}} {USER_DIR} --beam {{params.beam:q}}"
-        " {params.sentences} --length-penalty {params.length_penalty:q} > {output:q}.tmp 2> {log:q}; mv {output:q}.tmp {output:q}"
+        f"diet-fairseq translate {{input.checkpoints:q}} {{input.text:q}} {USER_DIR} {TRANSLATE_WORDS}"
+        " {params.sentences} > {output:q}.tmp 2> {log:q}; mv {output:q}.tmp {output:q}"
 
 
 rule score:
@@ -97,11 +100,15 @@ rule table:
         table=f"{FOLDER}/results/table.md",
     params:
         models=json.dumps({
-            f"{FOLDER}/{model}": {"scheme": runs[0].label, "size": runs[0].size, "seeds": " ".join(str(run.seed) for run in runs)}
+            f"{FOLDER}/{model}": {
+                "scheme": runs[0].label if runs else AS_IT_WAS,
+                "size": runs[0].size if runs else "",
+                "seeds": " ".join(str(run.seed) for run in runs),
+            }
             for model, runs in MODELS.items()
         }),
         tests=" ".join(f"--test {test} {shlex.quote(FILES[f'test-{test}'][1])}" for test in TESTS),
-        baseline=config["baseline"] or "",
+        baseline=config["baseline"] or (AS_IT_WAS if START else ""),
         pair=config["languages"],
         tokenizer=config["bleu_tokenizer"],
         metrics=" ".join(["--metrics", *METRICS]) if METRICS else "",
@@ -121,7 +128,7 @@ rule curves:
         f"{FOLDER}/results/curves.png",
     params:
         logs=json.dumps({
-            f"{label}, {size}": [
+            ", ".join(filter(None, (label, size))): [
                 f"{FOLDER}/runs/{run.name}/train.log" for run in GRID if (run.label, run.size) == (label, size)
             ]
             for label in SCHEMES

@@ -23,19 +23,24 @@ for name, file in config["inputs"].items():
         raise WorkflowError(f"config.inputs.{name}: file not found: {file}")
 
 
-SEARCH = settings_of("beam", "length_penalty", "penalty")
+# Options of the search; with start, the model's own unless the config has them.
+SEARCH = settings_of(*(key for key in SEARCH_KEYS if key in GIVEN_KEYS or not START))
+SEARCH_WORDS = " ".join(f"--{key.replace('_', '-')} {value}" for key, value in SEARCH.items())
 
 
 def description(wildcards, input):
     """Options of describe.py, which do not affect what is learnt."""
+    if START:
+        return f"--start {shlex.quote(START_FOLDER)} {SEARCH_WORDS}"
     return (
         f"--data {shlex.quote(str(input.data))} --languages {SOURCE} {TARGET}"
-        f" --subwords {config['subwords']} {shlex.quote(str(input.subwords))} --beam {SEARCH['beam']}"
-        f" --length-penalty {SEARCH['length_penalty']} --penalty {SEARCH['penalty']}"
+        f" --subwords {config['subwords']} {shlex.quote(str(input.subwords))} {SEARCH_WORDS}"
     )
 
 
 def checkpoints(wildcards):
+    if wildcards.model == "start":
+        return [rules.start.output.checkpoint]
     return [f"{FOLDER}/runs/{run.name}/average.pt" for run in MODELS[wildcards.model]]
 
 
@@ -47,10 +52,12 @@ STOCK_TINY = "--dropout 0.3 " + " ".join(
 
 
 def architecture(scheme, size):
+    if scheme == "start":
+        return START_POSITIONS
     name = "transformer" if scheme == "stock" else f"transformer_{scheme}"
     if scheme == "stock" and size == "tiny":
         return f"--arch {name} {STOCK_TINY}"
-    return f"--arch {name}{'' if size == 'base' else f'_{size}'}"
+    return f"--arch {name}{'' if size in ('', 'base') else f'_{size}'}"
 
 
 def save_interval():
@@ -71,6 +78,8 @@ def save_interval():
 
 
 SAVE_INTERVAL = save_interval()
+# Megabytes of a process that trains; a start has its weights, gradients and Adam's state
+TRAINED_MB = 2000 + 5 * START_BYTES // 10**6 if START else max(map(MODEL_MB.get, config["sizes"]))
 GPUS, THREADS = divide_machine(len(RUNS))
 OPTIONS = quoted_words("config.options", config["options"])
 ALL_OPTIONS = " ".join([config["options"], *SCHEMES.values()])
@@ -98,11 +107,13 @@ SCHEME_OPTIONS = {
 
 # fairseq's names of the subwords and words to join again.
 JOINED = {"sentencepiece": ("sentencepiece", "space"), "subword_nmt": ("subword_nmt", "moses")}[config["subwords"]]
+# The options of a start have the names.
+JOINED_WORDS = "" if START else " --eval-bleu-remove-bpe {} --eval-bleu-detok {}".format(*JOINED)
 BLEU_VALIDATION = (
-    "--eval-bleu --eval-bleu-args '{{\"beam\": 1}}' --eval-bleu-remove-bpe {} --eval-bleu-detok {}"
+    "--eval-bleu --eval-bleu-args '{{\"beam\": 1}}'{}"
     " --eval-bleu-detok-args '{{\"target_lang\": \"{}\"}}'"
     " --best-checkpoint-metric bleu --maximize-best-checkpoint-metric"
-).format(*JOINED, TARGET)
+).format(JOINED_WORDS, TARGET)
 
 
 def training_options(wildcards):
@@ -112,21 +123,23 @@ def training_options(wildcards):
     if config["patience"]:
         validation += f" --patience {config['patience']}"
     dropout = "" if config["dropout"] is None else f"--dropout {config['dropout']}"
+    shape = START_OPTIONS if START else "--share-all-embeddings"
     return (
         f"--source-lang {SOURCE} --target-lang {TARGET}"
-        f" {architecture(NAMES[run.label], run.size)} --share-all-embeddings --seed {run.seed} {dropout}"
+        f" {architecture(NAMES[run.label], run.size)} {shape} --seed {run.seed} {dropout}"
         " --optimizer fused_adamw --adam-betas '(0.9, 0.98)' --adam-eps 1e-9"
         f" --lr {config['learning_rate']} --lr-scheduler inverse_sqrt --warmup-updates {config['warmup']}"
-        " --criterion fused_label_smoothed_cross_entropy --label-smoothing 0.1"
+        f" --criterion fused_label_smoothed_cross_entropy{'' if START else ' --label-smoothing 0.1'}"
         f" --max-update {config['updates']} --save-interval-updates {SAVE_INTERVAL}"
         f" --keep-interval-updates {config['average']} --no-epoch-checkpoints"
         f" --skip-invalid-size-inputs-valid-test {validation} {OPTIONS} {SCHEME_OPTIONS[run.label]}"
+        + (f" --finetune-from-model {shlex.quote(rules.start.output.checkpoint)}" if START else "")
     )
 
 
 for label in SCHEMES:
     name = next(name for name, run in RUNS.items() if run.label == label)
-    check_training_options(
-        training_options(SimpleNamespace(run=name)),
-        {"config.options": OPTIONS, f"config.schemes.{label}": SCHEME_OPTIONS[label]},
-    )
+    options = training_options(SimpleNamespace(run=name))
+    if START:  # the check has any positions, and no shape
+        options = options.replace(START_POSITIONS, "--arch transformer_sinusoidal").replace(START_OPTIONS, "")
+    check_training_options(options, {"config.options": OPTIONS, f"config.schemes.{label}": SCHEME_OPTIONS[label]})

@@ -10,6 +10,7 @@ import zlib
 NEEDS = {
     "clean": (200, 120, 30, 10),
     "clean_documents": (200, 500, 30, 10),
+    "start": (8000, 0, 120, 0),
     "learn_subwords": (4000, 0, 240, 0),  # of at most a million lines
     "encode": (1000, 0, 30, 10),
     "preprocess": (3000, 0, 30, 20),

@@ -13,7 +13,7 @@ rule train:
     """Train. Checkpoints are not outputs of this rule, so that a killed training can resume."""
     input:
         data=rules.preprocess.output,
-        subwords=rules.learn_subwords.output,
+        subwords=SUBWORDS,
     output:
         touch(f"{FOLDER}/runs/{{run}}/trained"),
     params:
@@ -22,7 +22,7 @@ rule train:
         options=training_options,
     resources:
         gpu=GPUS,
-        **needs("train", lambda input: input.data, max(1, GPUS), max(map(MODEL_MB.get, config["sizes"]))),
+        **needs("train", lambda input: input.data, max(1, GPUS), TRAINED_MB),
     threads: THREADS
     log:
         f"{FOLDER}/runs/{{run}}/fairseq-train.log",
@@ -31,6 +31,7 @@ rule train:
         + fairseq_train(
             f"--batch {config['batch']} --capacity {config['tokens_per_gpu']}"
             f" --updates {config['updates']} --first-checkpoint {FIRST_CHECKPOINT}"
+            + (f" --start {shlex.quote(START_FOLDER)}/description.txt" if START else "")
         )
 
 
@@ -38,7 +39,7 @@ rule average:
     input:
         trained=rules.train.output,
         data=rules.preprocess.output,
-        subwords=rules.learn_subwords.output,
+        subwords=SUBWORDS,
     output:
         f"{FOLDER}/runs/{{run}}/average.pt",
     params:

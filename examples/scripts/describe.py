@@ -6,6 +6,7 @@ The folder is then enough to translate, serve and export, and can be moved or se
 import math
 import shutil
 from argparse import ArgumentParser
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -15,8 +16,16 @@ from diet_fairseq.errors import exit_with_one_line
 from diet_fairseq.text.lines import read_lines
 from diet_fairseq.text.sentences import split_sentences
 from diet_fairseq.text.subwords import SUBWORD_FILES
-from diet_fairseq.translate.model_json import PENALTIES, TRAINING_SHARE, ModelDescription
+from diet_fairseq.translate.model_json import (
+    MODEL_JSON,
+    PENALTIES,
+    TRAINING_SHARE,
+    ModelDescription,
+    read_model_json,
+)
 
+#: folder of an imported model with the files for `diet-fairseq export hf --original`
+ORIGINAL = "original"
 #: number of training sources that are measured
 SAMPLES = 100_000
 
@@ -39,24 +48,68 @@ def measure_sources(text: Path, encoded: Path, language: str) -> dict[str, Any]:
     }
 
 
+def describe_adapted(
+    start: ModelDescription,
+    folder: Path,
+    checkpoint: str,
+    search: dict[str, Any],
+    measures: dict[str, Any],
+) -> None:
+    """Write the files of a model that was trained further, and its model.json.
+
+    Args:
+        start: the model that the training started from
+        search: options of the search; None: the start's
+        measures: of the training sources. Where the start's are known, the larger ones count
+    """
+    for path in start.folder.iterdir():
+        if path.name == ORIGINAL:
+            shutil.copytree(path, folder / ORIGINAL, dirs_exist_ok=True)
+        elif path.is_file() and path not in (start.checkpoint, start.folder / MODEL_JSON):
+            shutil.copyfile(path, folder / path.name)
+    models = {
+        name: model and folder / model.name
+        for name in ("subword_model", "target_subword_model")
+        for model in [getattr(start, name)]
+    }
+    for name in ("sentences_per_line", "training_source_length"):
+        if measures and (known := getattr(start, name)):
+            measures[name] = max(known, measures[name])
+    if start.training_source_length is None:  # the start may have seen longer sentences
+        measures.pop("training_source_length", None)
+    given = {name: value for name, value in search.items() if value is not None}
+    changes: dict[str, Any] = models | measures | given
+    replace(
+        start, folder=folder, checkpoint=folder / checkpoint, data=folder, state=None, **changes
+    ).write()
+
+
 def main() -> None:
     parser = ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--checkpoint", required=True, help="in the folder; it may come later")
-    parser.add_argument("--data", type=Path, required=True, help="of fairseq-preprocess")
-    parser.add_argument("--languages", nargs=2, required=True)
-    parser.add_argument("--subwords", nargs=2, required=True, metavar=("KIND", "MODEL"))
-    parser.add_argument("--beam", type=int, required=True)
-    parser.add_argument("--length-penalty", type=float, required=True)
-    parser.add_argument("--penalty", choices=PENALTIES, required=True)
+    parser.add_argument("--start", type=Path, help="model folder that the training starts from")
+    parser.add_argument("--data", type=Path, help="of fairseq-preprocess")
+    parser.add_argument("--languages", nargs=2)
+    parser.add_argument("--subwords", nargs=2, metavar=("KIND", "MODEL"))
+    parser.add_argument("--beam", type=int)
+    parser.add_argument("--length-penalty", type=float)
+    parser.add_argument("--penalty", choices=PENALTIES)
     parser.add_argument(
         "--train", nargs=2, type=Path, required=True, metavar=("TEXT", "ENCODED"),
         help="training sources, as text and as subwords",
     )  # fmt: skip
     args = parser.parse_args()
 
-    folder, (kind, subwords), (text, encoded) = args.folder, args.subwords, args.train
+    folder, (text, encoded) = args.folder, args.train
     folder.mkdir(parents=True, exist_ok=True)
+    if args.start:
+        start = read_model_json(args.start)
+        search = {"beam": args.beam, "lenpen": args.length_penalty, "penalty": args.penalty}
+        measures = measure_sources(text, encoded, start.source_lang)
+        describe_adapted(start, folder, args.checkpoint, search, measures)
+        return
+    kind, subwords = args.subwords
     for file in (Path(subwords), *(args.data / f"dict.{lang}.txt" for lang in args.languages)):
         shutil.copyfile(file, folder / file.name)
     ModelDescription(

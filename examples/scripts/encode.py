@@ -1,5 +1,9 @@
 """Encode text as subwords separated by spaces, line by line.
 
+With the kind ``start`` the subwords, the limits and the language tags are those of a model folder,
+whose first text is the source and second text is the target. Text that its vocabulary lacks is
+counted.
+
 A line that is too long for a model is cut at its end, or with ``--split`` becomes several: it is
 split at the ends of sentences where there are any.
 """
@@ -7,6 +11,7 @@ split at the ends of sentences where there are any.
 import signal
 import sys
 from argparse import ArgumentParser
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache, partial
 from itertools import chain, islice
@@ -16,15 +21,28 @@ from pathlib import Path
 from diet_fairseq.errors import exit_with_one_line
 from diet_fairseq.text.lines import read_lines, read_pairs, write_lines
 from diet_fairseq.text.subwords import SUBWORD_FILES
-from diet_fairseq.text.tokenizer import Tokenizer
+from diet_fairseq.text.tokenizer import FAIRSEQ_MARKS, Tokenizer
+from diet_fairseq.translate.model_files import dictionary_paths
+from diet_fairseq.translate.model_json import read_model_json
 
 CHUNK = 10_000  # lines
-cached_tokenizer = cache(Tokenizer)  # one in each process
+#: value of the first argument that names a model folder
+START = "start"
+#: number of unknown tokens to print
+EXAMPLES = 10
+
+
+@cache  # one in each process
+def load_tokenizer(kind: str, model: Path, language: str, side: int) -> Tokenizer:
+    """The tokenizer of a text; ``side`` is 0 for the source and 1 for the target."""
+    if kind == START:
+        return read_model_json(model).tokenizers[side]
+    return Tokenizer(kind, model, language, kind == "subword_nmt")
 
 
 def encode(lines: list[str], arguments: tuple, longest: int, split: bool) -> list[list[str]]:
     """Tokens of the lines, or of their parts without loss; an empty line stays empty."""
-    tokenizer = cached_tokenizer(*arguments)
+    tokenizer = load_tokenizer(*arguments)
     if not split:
         return [tokenizer.encode(line) for line in lines]
     return [part for line in lines for part in (tokenizer.split(line, longest) or [[]])]
@@ -52,10 +70,50 @@ def shortened(lines: Iterable[list[str]], longest: int, name: str) -> Iterator[s
         print(f"{name}: {cut} lines have more than {longest:,} subwords and were cut there")
 
 
+class StartText:
+    """The side of a start's text: its tags, limit and vocabulary.
+
+    Args:
+        side: 0 for the source, 1 for the target
+    """
+
+    def __init__(self, folder: Path, side: int, longest: int) -> None:
+        model = read_model_json(folder)
+        marks = model.all_directions.mark(model.source_lang, model.target_lang)
+        self.prefix = [*(marks.source_prefix, marks.target_prefix)[side]]
+        self.side = side
+        limit = (model.max_source_length, model.max_target_length)[side]
+        self.longest = min(longest, limit or longest)
+        self.words = {line.rpartition(" ")[0] for line in read_lines(dictionary_paths(model)[side])}
+        self.words |= FAIRSEQ_MARKS
+        self.unknown: Counter[str] = Counter()
+        self.lines = self.faulty_lines = 0
+
+    def mark(self, lines: Iterable[list[str]]) -> Iterator[list[str]]:
+        """The lines with the tags in front, except blank sources; unknown tokens are counted."""
+        for tokens in lines:
+            unknown = [token for token in tokens if token not in self.words]
+            self.unknown.update(unknown)
+            self.lines += 1
+            self.faulty_lines += bool(unknown)
+            yield [*self.prefix, *tokens] if tokens or self.side else tokens
+
+    def report(self, name: str) -> None:
+        """Print a warning about text that the vocabulary lacks."""
+        if self.unknown:
+            texts = (
+                f"{token} ({number:,})" for token, number in self.unknown.most_common(EXAMPLES)
+            )
+            print(
+                f"warning: {name}: {self.faulty_lines:,} of {self.lines:,} lines have text that the"
+                f" start's vocabulary lacks, which becomes <unk>: {', '.join(texts)}"
+            )
+
+
 def main() -> None:
     parser = ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("kind", choices=SUBWORD_FILES)
-    parser.add_argument("model", type=Path)
+    parser.add_argument("kind", choices=[*SUBWORD_FILES, START])
+    parser.add_argument("model", type=Path, help="file, or folder with model.json")
     parser.add_argument(
         "--text", nargs=3, action="append", required=True, metavar=("LANGUAGE", "INPUT", "OUTPUT")
     )
@@ -68,11 +126,16 @@ def main() -> None:
     if len(args.text) == 2:  # line n belongs to line n
         for _ in read_pairs(*(Path(text[1]) for text in args.text)):
             pass
-    for language, source, output in args.text:
-        arguments = (args.kind, args.model, language, args.kind == "subword_nmt")
-        work = partial(encode, arguments=arguments, longest=args.longest, split=args.split)
+    for side, (language, source, output) in enumerate(args.text):
+        arguments, longest = (args.kind, args.model, language, side), args.longest
+        start = StartText(args.model, side, longest) if args.kind == START else None
+        work = partial(encode, arguments=arguments, longest=longest, split=args.split)
         encoded = map_lines(work, read_lines(Path(source)), args.workers)
-        write_lines(Path(output), shortened(encoded, args.longest, source))
+        if start:
+            encoded, longest = start.mark(encoded), start.longest
+        write_lines(Path(output), shortened(encoded, longest, source))
+        if start:
+            start.report(source)
 
 
 if __name__ == "__main__":

@@ -31,25 +31,41 @@ def main() -> None:
     parser.add_argument("--checkpoints", nargs="+", type=Path, required=True, help="an ensemble")
     parser.add_argument("--source", type=Path, required=True, help="the test set's plain text")
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--beam", type=int, required=True)
-    parser.add_argument("--length-penalty", type=float, required=True)
-    parser.add_argument("--penalty", choices=PENALTIES, required=True)
+    parser.add_argument("--beam", type=int, help="default: as in model.json, as the next two")
+    parser.add_argument("--length-penalty", type=float)
+    parser.add_argument("--penalty", choices=PENALTIES)
+    parser.add_argument("--languages", nargs=2, required=True, help="of the data")
     parser.add_argument("--user-dir", required=True, help="of fairseq-generate")
     args = parser.parse_args()
 
     from fairseq_cli import generate  # takes over the log
 
     description = read_model_json(args.checkpoints[0].parent)
-    search = Search(args.beam, lenpen=args.length_penalty, penalty=args.penalty)
+    search = Search(
+        description.beam if args.beam is None else args.beam,
+        lenpen=description.lenpen if args.length_penalty is None else args.length_penalty,
+        penalty=args.penalty or description.penalty,
+    )
     # fairseq-generate has its own penalty only; the other one ranks all that the beam has kept.
-    lenpen, nbest = (search.lenpen, 1) if args.penalty == "fairseq" else (0, args.beam)
+    lenpen, nbest = (search.lenpen, 1) if search.penalty == "fairseq" else (0, search.beam)
+    direction = description.source_lang, description.target_lang
+    marks = description.all_directions.mark(*direction)
+    if description.suppress_sequences or description.end_tokens:
+        print(
+            "warning: fairseq-generate lacks the options suppress_sequences and end_tokens of "
+            "model.json: diet-fairseq translate may translate otherwise",
+            file=sys.stderr,
+        )
     raw = args.output.with_name("generate.out")
     sys.argv = [
         "fairseq-generate", str(args.data), "--path", ":".join(map(str, args.checkpoints)),
         "--user-dir", args.user_dir,
-        "--source-lang", description.source_lang, "--target-lang", description.target_lang,
-        "--beam", str(args.beam), "--lenpen", str(lenpen), "--nbest", str(nbest),
-        "--max-len-a", "1", "--max-len-b", "50",  # Vaswani et al. 2017, 6.1
+        "--source-lang", args.languages[0], "--target-lang", args.languages[1],
+        "--beam", str(search.beam), "--lenpen", str(lenpen), "--nbest", str(nbest),
+        "--max-len-a", str(description.max_len_a), "--max-len-b", str(description.max_len_b),
+        "--min-len", str(description.min_target_length),
+        "--no-repeat-ngram-size", str(description.no_repeat_ngram_size),
+        "--prefix-size", str(len(marks.target_prefix)),  # the reference begins with the tags, too
         "--max-tokens", "4000", "--skip-invalid-size-inputs-valid-test",
     ]  # fmt: skip
     with open(raw, "w", encoding="utf-8") as file, redirect_stdout(file):
@@ -69,7 +85,8 @@ def main() -> None:
         search.select_best(hypotheses[number])[0].tokens if line else []
         for number, line in enumerate(lines)
     )
-    write_lines(args.output, map(target.decode, best))
+    words = ([token for token in tokens if token not in marks.target_tokens] for tokens in best)
+    write_lines(args.output, map(target.decode, words))
 
 
 if __name__ == "__main__":

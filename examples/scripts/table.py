@@ -110,7 +110,9 @@ def compare(
     ours: DataFrame, theirs: DataFrame, reference: str, pair: Pair, tokenizer: str
 ) -> list[str]:
     """Two cells: the difference in BLEU over seeds, and the paired bootstrap of each seed."""
-    pairs, tests = ours.merge(theirs, on=["test", "seeds"]), []
+    # a model before its training has no seed
+    keys = ["test", "seeds"] if theirs["seeds"].any() else ["test"]
+    pairs, tests = ours.merge(theirs, on=keys), []
     for test, *folders in zip(pairs["test"], pairs["folder_x"], pairs["folder_y"], strict=True):
         files = [Path(folder, f"evaluation-{test}", "translations.txt") for folder in folders]
         lines, baseline, references = (list(read_lines(file)) for file in (*files, Path(reference)))
@@ -149,24 +151,26 @@ def markdown(
     rows = table[table["test"] == test]
     columns = ["model", "BLEU", "chrF", *metrics, *OF_TRAINING, "seeds"]
     if baseline:
-        columns += [f"BLEU against {baseline}, same seeds", "each seed (paired bootstrap)"]
+        seeds = "same seeds" if table[table["scheme"] == baseline]["seeds"].any() else "all seeds"
+        columns += [f"BLEU against {baseline}, {seeds}", "each seed (paired bootstrap)"]
         tested = [name for name in metrics if has_sentences(rows, name)]
         columns += [f"{name} against {baseline} (paired bootstrap)" for name in tested]
     lines = [columns, ["---"] * len(columns)]
     is_ensemble = rows["seeds"].str.contains(" ")
     groups = dict(list(rows.groupby(["scheme", "size", is_ensemble], sort=False)))
     for (scheme, size, together), group in groups.items():
-        cells = [f"{scheme}, {size}" + ", ensemble" * bool(together)]
+        cells = [", ".join(filter(None, [scheme, size, "ensemble" * bool(together)]))]
         cells += [spread(group["BLEU"]), spread(group["chrF"])]
         cells += [spread(group[metric], digits=4) for metric in metrics]
         for column, form in OF_TRAINING.items():
             value = group[column].mean()
             cells.append("" if isna(value) else form.format(value))
         cells.append(", ".join(group["seeds"]))
-        if scheme != baseline and (baseline, size, together) in groups:
-            baseline_rows = groups[baseline, size, together]
-            cells += compare(group, baseline_rows, reference, pair, tokenizer)
-            cells += [compare_sentences(group, baseline_rows, name) for name in tested]
+        # an ensemble, too, is compared with a model before its training
+        theirs = groups.get((baseline, size, together), groups.get((baseline, "", False)))
+        if scheme != baseline and theirs is not None:
+            cells += compare(group, theirs, reference, pair, tokenizer)
+            cells += [compare_sentences(group, theirs, name) for name in tested]
         lines.append(cells + [""] * (len(columns) - len(cells)))
     text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     bleu, chrf = rows[["BLEU signature", "chrF signature"]].iloc[0]

@@ -193,6 +193,7 @@ class Progress:
         self.gpu_gigabytes, self.peak = 0.0, 0.0  # a GPU's memory, and the most that was allocated
         self.start = time.monotonic()
         self.shown = -math.inf  # the first entry is shown at once
+        self.seconds_per_update = 0.0  # of the first entry
         self.bar, self.text = None, ""
         if sys.stderr.isatty() and (
             line := reserve_bar(os.ttyname(2), os.get_terminal_size(2).lines)
@@ -234,6 +235,8 @@ class Progress:
         if not self.update:
             # the first entry comes after a part of the interval: time is counted from here on
             self.first, self.start = int(entry["num_updates"]), time.monotonic()
+            if float(entry.get("ups") or 0):
+                self.seconds_per_update = 1 / float(entry["ups"])
         self.update = int(entry["num_updates"])
         self.values["loss"] = f"{float(entry['loss']) * math.log(2):.2f}"
         self.values["words/s"] = f"{float(entry['wps']):,.0f}"
@@ -309,6 +312,9 @@ def main() -> None:
     parser.add_argument("--updates", type=int, required=True)
     parser.add_argument("--first-checkpoint", type=int, default=0, help="to average")
     parser.add_argument("--dictionary", type=Path, help="of an encoder: warn of a plateau")
+    parser.add_argument(
+        "--start", type=Path, help="file with one line about the model to start from"
+    )
     parser.add_argument("command", nargs="+")
     args = parser.parse_args()
     try:
@@ -365,10 +371,12 @@ def run(args: Namespace) -> int:
     )
     if reason:
         say(f"{name}: {reason}")
+    if args.start:
+        say(f"{name}: starts from {args.start.read_text(encoding='utf-8').strip()}")
     is_resumed = (args.folder / "checkpoint_last.pt").exists()
     first = "resumes from its last checkpoint" if is_resumed else f"update 0 of {args.updates:,}"
     say(f"{name}: {first}, log: {args.log}")
-    begin, seconds = time.monotonic(), plan["seconds"]
+    begin, seconds, is_timed = time.monotonic(), plan["seconds"], not args.start
     with open(args.log, "ab") as log:
         process = subprocess.Popen(
             plan["command"], stdout=log, stderr=subprocess.STDOUT, close_fds=False
@@ -382,6 +390,9 @@ def run(args: Namespace) -> int:
             if (progress.read() and progress.update) or process.poll() == 0:
                 plan["seconds"] = seconds + time.monotonic() - begin
                 write_plan(args.folder, plan)
+            if progress.seconds_per_update and not is_timed:
+                is_timed = True
+                say(f"{name}: an update takes {progress.seconds_per_update:.2g} seconds")
             progress.draw()
     except KeyboardInterrupt:  # which the command has got, too
         process.wait()

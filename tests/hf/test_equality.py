@@ -143,8 +143,8 @@ def test_positions_of_two_kinds_are_refused():
     with pytest.raises(UserError) as error:
         convert(tiny.stock(encoder_learned_pos=True))
     assert str(error.value) == (
-        "the encoder and the decoder have different positions (learned and sinusoidal), which the "
-        "transformers model lacks: keep the model in fairseq"
+        "the encoder and the decoder have different positions (learned and sinusoidal), which "
+        "models of this package lack: keep the model in fairseq"
     )
 
 

@@ -1,6 +1,5 @@
-"""Reading of a transformers folder's tensors, and writing of fairseq's checkpoint."""
+"""Reading of a transformers folder's tensors, and fairseq's model with the same options."""
 
-import warnings
 from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,9 +7,7 @@ from typing import Any
 
 from fairseq import options
 from fairseq.data import Dictionary
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
-from omegaconf import OmegaConf
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -18,7 +15,6 @@ from ...checkpoints.file import load
 from ...checkpoints.plain import shorten
 from ...errors import UserError, as_user_error
 from ...files import check_regular
-from ...patches import saving
 from ...translate.model_files import TEXT_OPTIONS_JSON, TextOptions
 from .card import read_license
 from .family import read_texts
@@ -85,20 +81,3 @@ def write_encoder_text(folder: Path, out: Path, lower: bool) -> None:
     )
     content = text.model_dump_json(indent=1, exclude_none=True) + "\n"
     (out / TEXT_OPTIONS_JSON).write_text(content, encoding="utf-8")
-
-
-def write_checkpoint(path: Path, args: Namespace, state: dict[str, Tensor]) -> None:
-    """Write a checkpoint with 0 updates in fairseq-train's format."""
-    # fairseq calls Hydra by names and options that Hydra deprecates, which no user can change
-    with warnings.catch_warnings(action="ignore", category=UserWarning):
-        cfg = convert_namespace_to_omegaconf(args)
-    history = {"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}}
-    checkpoint = {
-        "args": None,
-        "cfg": OmegaConf.to_container(cfg, resolve=True, enum_to_str=True),
-        "model": state,
-        "optimizer_history": [history | {"num_updates": 0}],
-        "task_state": {},
-        "extra_state": {"epoch": 1, "train_iterator": {"epoch": 1, "iterations_in_epoch": 0}},
-    }
-    saving.save(checkpoint, str(path))

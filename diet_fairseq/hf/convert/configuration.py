@@ -7,11 +7,10 @@ parameters' names differ, and tied parameters are stored once in transformers.
 from argparse import Namespace
 from typing import Any
 
-from fairseq.modules import LearnedPositionalEmbedding, SinusoidalPositionalEmbedding
-
 from ...config import PositionConfig
 from ...errors import UserError
 from ...models.adapters import PositionalEncoder, layer_norm_eps
+from ...models.training_options import stock_scheme
 from ...positions.gain import ScoreParameters
 from ...positions.segments import SegmentScores
 from ..configuration import SIZES, DietEncoderConfig, DietTransformerConfig
@@ -140,29 +139,10 @@ def fairseq_args(config: Any) -> Namespace:
     return Namespace(arch=f"{family}_{config.position_scheme}", **options)
 
 
-def stock_positions(*stacks: Any) -> Namespace:
-    """The scheme that equals the positions of a stock encoder, or of stock encoder and decoder.
-
-    Our models with this scheme have fairseq's parameters under the same names.
-    """
-    kinds = {
-        type(None): "none",
-        LearnedPositionalEmbedding: "learned",
-        SinusoidalPositionalEmbedding: "sinusoidal",
-    }
-    schemes = [kinds[type(stack.embed_positions)] for stack in stacks]
-    if len(set(schemes)) > 1:
-        raise UserError(
-            f"the encoder and the decoder have different positions ({' and '.join(schemes)}), "
-            "which the transformers model lacks: keep the model in fairseq"
-        )
-    return Namespace(position_scheme=schemes[0])
-
-
 def position_options(args: Any, *stacks: Any) -> dict[str, Any]:
     """The options of positions in `DietConfig`, with the gains of the parameters."""
     if not isinstance(stacks[0], PositionalEncoder):
-        args = stock_positions(*stacks)
+        args = Namespace(position_scheme=stock_scheme(*stacks))
     options = {
         name: value
         for name, value in vars(PositionConfig.from_args(args)).items()

@@ -18,6 +18,7 @@ from ...checkpoints.configuration import no_larger_than
 from ...checkpoints.plain import reason, shorten
 from ...errors import UserError, as_user_error
 from ...files import MAX_VOCABULARY_BYTES, check_regular, read_json
+from ...models.training_options import write_checkpoint
 from ...text.subwords import WORDPIECE_FILES
 from ...translate.directions import Directions
 from ...translate.model_json import OPTIONS_FILE, ModelDescription, read_model_json
@@ -28,7 +29,6 @@ from .checkpoint import (
     build_model,
     complete_options,
     read_tensors,
-    write_checkpoint,
     write_encoder_text,
 )
 from .family import Family, read_texts

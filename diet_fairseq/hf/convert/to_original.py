@@ -19,11 +19,12 @@ from torch import Tensor
 from ...checkpoints.configuration import no_larger_than
 from ...errors import UserError, one_line
 from ...files import atomic_folder
+from ...models.training_options import stock_scheme
 from ...text.subwords import Gpt2
 from ...transformer.stack import Stack
 from ..tokenizer import gpt2_tokenizer
 from .card import CARD_FILE, original_card
-from .configuration import encoder_config, stock_positions, transformer_config
+from .configuration import encoder_config, transformer_config
 from .family import Family
 from .masked_lm import Roberta
 from .original import (
@@ -150,7 +151,7 @@ def check_positions(loaded: Any, family: Family) -> None:
         if isinstance(stack, Stack):
             scheme = stack.stack_config.positions.position_scheme
         else:
-            scheme = stock_positions(*stacks).position_scheme
+            scheme = stock_scheme(*stacks)
         if scheme != original_scheme:
             raise UserError(
                 f"{loaded.path} has the position scheme {scheme} in its {name}, but "

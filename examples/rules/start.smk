@@ -1,0 +1,86 @@
+# The model of the key `start`, which trainings start from: its checks, defaults, digest and folder.
+
+START = config["start"]
+START_FOLDER = f"{FOLDER}/start"
+#: the model before the training, in the table
+AS_IT_WAS = "as it was"
+#: keys that say what a start has anyway -> the reason in words
+PARTS_OF_START = {
+    "subwords": "whose subwords split the text",
+    "vocabulary": "whose vocabulary stays",
+    "sizes": "whose size stays",
+}
+#: options of the search; with start, the model has them
+SEARCH_KEYS = ("beam", "length_penalty", "penalty")
+
+if START:
+    for key, reason in PARTS_OF_START.items():
+        if key in GIVEN_KEYS:
+            raise WorkflowError(
+                f"config.{key} must not be set beside start, {reason}, but is {config[key]!r}: remove it"
+            )
+    updates = config["updates"]
+    defaults = {
+        "schemes": ["start"],
+        "sizes": [""],
+        "learning_rate": 0.0002,
+        "warmup": min(400, max(1, updates // 10)),
+        "average": min(config["average"], updates),
+    }
+    config.update({key: value for key, value in defaults.items() if key not in GIVEN_KEYS})
+elif config["learning_rate"] == 0:
+    raise WorkflowError("config.learning_rate must be above 0 without start, but is 0")
+
+
+def find_start_digest():
+    """The digest of the start's files, which every run's name depends on, and their size in bytes.
+
+    A file keeps the digests of large files, so that only changed files are read again. A job trusts the file.
+    """
+    start_script = run_path(str(EXAMPLES / "scripts" / "start.py"))
+    path = Path(FOLDER, "start-digest.json")
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    if known and not workflow.is_main_process:
+        return known["digest"], known["bytes"]
+    paths = [START] if isinstance(START, str) else START.values()
+    if any(Path(name).resolve().is_relative_to(Path(FOLDER).resolve()) for name in paths):
+        raise WorkflowError(f"config.start must lie outside of folder, {FOLDER}, whose content depends on it: move it")
+    try:
+        found = start_script["find_digest"](START, (SOURCE, TARGET), known)
+    except start_script["UserError"] as error:
+        raise WorkflowError(f"config.start: {error}") from None
+    if not workflow.dryrun:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(found), encoding="utf-8")
+    return found["digest"], found["bytes"]
+
+
+if START:
+    START_DIGEST, START_BYTES = find_start_digest()
+    #: parts of fairseq-train's command that the shell reads from the folder
+    START_POSITIONS = f"$(cat {shlex.quote(START_FOLDER)}/positions.txt)"
+    START_OPTIONS = f"$(cat {shlex.quote(START_FOLDER)}/options.txt)"
+
+
+    rule start:
+        """Import the model. Its place is no parameter: a folder that was moved trains nothing anew."""
+        output:
+            checkpoint=f"{START_FOLDER}/model.pt",
+            description=f"{START_FOLDER}/model.json",
+            options=f"{START_FOLDER}/options.txt",
+            positions=f"{START_FOLDER}/positions.txt",
+        params:
+            **settings_of("languages", "validation"),
+            digest=START_DIGEST,
+            folder=START_FOLDER,
+        resources:
+            **needs("start"),
+        log:
+            f"{FOLDER}/logs/start.log",
+        shell:
+            script("scripts/start.py")
+            + f"{{params.folder:q}} --start {shlex.quote(json.dumps(START)).replace('{', '{{').replace('}', '}}')}"
+            " --languages {params.languages:q}"
+            + " --scores-bleu" * (config["validation"] == "bleu")
+            + (f" {USER_DIR}" if config["user_dir"] else "")
+            + " 2>&1 | tee {log:q}"

@@ -1,0 +1,304 @@
+"""Make the folder of the model that trainings start from, whatever its format was.
+
+The folder has model.json, model.pt, dictionaries and subword models, and options of fairseq-train:
+options.txt for the model's shape, positions.txt for its positions. description.txt is one line.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, redirect_stdout
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from diet_fairseq.errors import UserError, exit_with_one_line
+from diet_fairseq.files import read_json
+from diet_fairseq.text.subwords import TARGET, copy_subwords
+from diet_fairseq.translate.directions import EOS
+from diet_fairseq.translate.model_files import ModelOptions, dictionary_paths, resolve_model
+from diet_fairseq.translate.model_json import MODEL_JSON, ModelDescription
+
+#: files of a folder of transformers that decide what its model computes
+TRANSFORMERS_FILES = (
+    "*.json", "*.txt", "*.spm", "*.model", "*.safetensors", "pytorch_model*.bin", "README.md"
+)  # fmt: skip
+#: languages of an imported model whose folder names none
+UNNAMED = ("source", "target")
+#: name of the checkpoint in the folder that is written
+CHECKPOINT = "model.pt"
+#: prefixes of the links to the dictionaries, whose own names differ among models
+SIDES = ("source", "target")
+#: of a model whose checkpoint does not name it
+LABEL_SMOOTHING = 0.1
+#: kind of subwords -> fairseq-train's options that join the subwords and words of a translation
+JOINED = {
+    "sentencepiece": ["--eval-bleu-remove-bpe", "sentencepiece", "--eval-bleu-detok", "space"],
+    "subword_nmt": ["--eval-bleu-remove-bpe", "subword_nmt", "--eval-bleu-detok", "moses"],
+}
+ADVICE = (
+    "give a folder of transformers, a folder with model.json, or checkpoint, data and subwords of a"
+    " fairseq model"
+)
+#: folder with the files for `export hf --original`
+ORIGINAL = "original"
+
+Start = str | Mapping[str, str]
+
+
+def options(start: Start) -> tuple[Path, ModelOptions]:
+    """The path of a model, and the options by which ``diet-fairseq translate`` finds its files."""
+    if isinstance(start, str):
+        return Path(start), ModelOptions()
+    data, subwords = (Path(start[key]) if key in start else None for key in ("data", "subwords"))
+    return Path(start["checkpoint"]), ModelOptions(data, subwords, start.get("tokenizer"))
+
+
+def is_of_transformers(path: Path) -> bool:
+    """Whether a folder is one of transformers' (its own classes or ours), not of fairseq."""
+    if not (path / "config.json").is_file():
+        return False
+    if not (path / MODEL_JSON).is_file():
+        return True
+    content = read_json(path / MODEL_JSON)
+    return isinstance(content, dict) and content.get("engine") == "transformers"
+
+
+def list_files(start: Start, languages: tuple[str, str]) -> dict[str, Path]:
+    """The files that decide what the model is: name, without the place of the folder -> path.
+
+    Raises:
+        UserError: there is no model
+    """
+    path, given = options(start)
+    if not path.exists():
+        raise UserError(f"{path} does not exist: {ADVICE}")
+    if is_of_transformers(path):
+        files = [file for pattern in TRANSFORMERS_FILES for file in sorted(path.glob(pattern))]
+        return {file.name: file for file in files}
+    description = describe(start, languages)
+    files = {f"dictionary {n}": path for n, path in enumerate(dictionary_paths(description))}
+    files["checkpoint"] = description.checkpoint
+    for name in ("subword_model", "target_subword_model"):
+        if file := getattr(description, name):
+            files[name] = file
+    if (description.folder / MODEL_JSON).is_file() and given == ModelOptions():
+        files[MODEL_JSON] = description.folder / MODEL_JSON
+    return files
+
+
+def digest_files(files: Mapping[str, Path], known: Mapping[str, Any]) -> dict[str, list]:
+    """Path of each file -> its size, time of change and SHA-256 (``known``, if unchanged)."""
+    digests = {}
+    for path in map(str, files.values()):
+        status = os.stat(path)
+        key = [status.st_size, status.st_mtime_ns]
+        if known.get(path, [])[:2] != key:
+            with open(path, "rb") as file:
+                key.append(hashlib.file_digest(file, "sha256").hexdigest())
+        digests[path] = known[path] if len(key) == 2 else key
+    return digests
+
+
+def find_digest(start: Start, languages: tuple[str, str], known: Mapping[str, Any]) -> dict:
+    """The digest of a model, which depends on no path, and the digests of its files by path.
+
+    Args:
+        known: an earlier result, which saves the time to read files that have not changed
+    """
+    files = list_files(start, languages)
+    digests = digest_files(files, known.get("files", {}))
+    content = json.dumps({name: digests[str(path)][2] for name, path in files.items()})
+    return {
+        "digest": hashlib.sha256(content.encode()).hexdigest(),
+        "bytes": sum(size for size, _, _ in digests.values()),
+        "files": digests,
+    }
+
+
+def describe(start: Start, languages: tuple[str, str]) -> ModelDescription:
+    """The description of a fairseq model for a direction, which it must translate.
+
+    Raises:
+        UserError: the model does not translate between the languages, or is not of fairseq
+    """
+    path, given = options(start)
+    if not isinstance(start, str) or (path.is_file() and not (path.parent / MODEL_JSON).exists()):
+        given = replace(given, source_lang=languages[0], target_lang=languages[1])
+    description = resolve_model(path, given)
+    if description.engine != "fairseq":
+        raise UserError(
+            f"start names {path}, a model for {description.engine}, which can't be trained: name "
+            "the folder that it was exported from"
+        )
+    directions = description.all_directions
+    if description.languages == UNNAMED:
+        return description
+    source, target = directions.match(*languages)
+    directions.check(source, target, ("the first of languages", "the second of languages"))
+    return replace(description, source_lang=source, target_lang=target)
+
+
+def make(start: Start, languages: tuple[str, str], out: Path, scores_bleu: bool) -> str:
+    """Write the model into the folder ``out``; the result is its description in one line.
+
+    Raises:
+        UserError: the model can't be imported, or its training is not supported
+    """
+    path, _ = options(start)
+    with ExitStack() as stack:
+        if is_of_transformers(path):
+            from diet_fairseq.hf.convert import from_transformers
+
+            imported = Path(stack.enter_context(TemporaryDirectory(dir=out)), "imported")
+            with redirect_stdout(StringIO()) as output:
+                from_transformers.run(Namespace(folder=path, out=imported))
+            # the last two lines name the temporary folder
+            print(*output.getvalue().splitlines()[:-2], sep="\n")
+            if not (imported / MODEL_JSON).exists():
+                raise UserError(f"start must be a translation model, but {path} is an encoder")
+            start = str(imported)
+        description = describe(start, languages)
+        check_tags(description, path, scores_bleu)
+        if description.languages == UNNAMED and description.directions is None:
+            named = replace(description, source_lang=languages[0], target_lang=languages[1])
+        else:
+            named = description
+        return f"{path} ({write_model(description, named, out)})"
+
+
+def check_tags(description: ModelDescription, path: Path, scores_bleu: bool) -> None:
+    """Refuse language tags, and scores of BLEU while training, that text can't express."""
+    marks = description.all_directions.mark(description.source_lang, description.target_lang)
+    if marks.has_own_ends or marks.target_end != EOS:
+        raise UserError(
+            f"start must mark languages before its sentences, but {path} marks them in place of "
+            "</s> or behind it, as mBART-25 does: start from mBART-50, NLLB, M2M-100 "
+            "or OPUS-MT, or run fairseq-train with the model's own task"
+        )
+    if scores_bleu and (marks.target_prefix or description.subwords not in JOINED):
+        raise UserError(
+            "validation must be loss for a start whose translations begin with a tag or whose "
+            f"subwords are {description.subwords}, but is bleu: leave it out"
+        )
+
+
+def write_model(description: ModelDescription, named: ModelDescription, out: Path) -> str:
+    """Write a fairseq model as a folder with options of fairseq-train; its size in words.
+
+    Args:
+        named: the description with the languages that the folder is to have
+    """
+    # fairseq takes seconds to import
+    from fairseq import options
+    from fairseq.models import ARCH_MODEL_REGISTRY
+
+    from diet_fairseq.models.training_options import (
+        position_flags,
+        shape_flags,
+        write_checkpoint,
+    )
+    from diet_fairseq.translate.loading import load_transformer
+
+    loaded = load_transformer(description)
+    shape = shape_flags(to_mapping(loaded.config.model))
+    positions = position_flags(to_mapping(loaded.config.model), *loaded.stacks.values())
+    words = [str(out), "-s", named.source_lang, "-t", named.target_lang, *positions, *shape]
+    args = options.parse_args_and_arch(options.get_training_parser("translation"), words)
+    # the options must build the same parameters
+    model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, loaded.task)
+    model.load_state_dict(loaded.model.state_dict())
+    write_checkpoint(out / CHECKPOINT, args, model.state_dict())
+    limits = args.max_source_positions - 1, args.max_target_positions - 1  # without </s>
+    write_files(limit_lengths(named, *limits), dictionary_paths(description), loaded.task, out)
+    shape += JOINED.get(description.subwords, [])
+    smoothing = to_mapping(loaded.config.criterion).get("label_smoothing")
+    shape += ["--label-smoothing", str(LABEL_SMOOTHING if smoothing is None else smoothing)]
+    (out / "options.txt").write_text(" ".join(shape) + "\n", encoding="utf-8")
+    (out / "positions.txt").write_text(" ".join(positions) + "\n", encoding="utf-8")
+    original = (description.checkpoint or out).parent / ORIGINAL
+    if original.is_dir():
+        shutil.copytree(original, out / ORIGINAL)
+    license = f", licence {description.license}" if description.license else ""
+    size = sum(parameter.numel() for parameter in model.parameters())
+    return f"{positions[1]}, {size:,} parameters{license}"
+
+
+def to_mapping(section: Any) -> Mapping[str, Any]:
+    """A section of fairseq's configuration, which has several types; empty if there is none."""
+    return vars(section) if isinstance(section, Namespace) else section or {}
+
+
+def limit_lengths(description: ModelDescription, source: int, target: int) -> ModelDescription:
+    """The description with limits of subwords that the model's positions suffice for."""
+    lengths = description.max_source_length or source, description.max_target_length or target
+    return replace(
+        description,
+        max_source_length=min(lengths[0], source),
+        max_target_length=min(lengths[1], target),
+    )
+
+
+def write_files(
+    description: ModelDescription, dictionaries: Sequence[Path], task: Any, out: Path
+) -> None:
+    """Write model.json, the dictionaries and the subword models.
+
+    Args:
+        dictionaries: the files of the source's and the target's dictionary
+        task: fairseq's, which may have added the tags of languages to the dictionaries
+    """
+    words = task.source_dictionary, task.target_dictionary
+    names = [f"dict.{lang}.txt" for lang in (description.source_lang, description.target_lang)]
+    if description.directions:  # of all languages
+        names = ["dict.txt"] * 2 if words[0] == words[1] else ["dict.SRC.txt", "dict.TGT.txt"]
+    for side, name, path, dictionary in zip(SIDES, names, dictionaries, words, strict=True):
+        (out / f"{side}-dict.txt").symlink_to(name)
+        if len(type(dictionary).load(str(path))) == len(dictionary):
+            shutil.copyfile(path, out / name)
+        else:
+            dictionary.save(str(out / name))
+    models = {
+        name: copy_subwords(description.subwords, model, out, prefix)
+        for name, prefix in (("subword_model", ""), ("target_subword_model", TARGET))
+        if (model := getattr(description, name))
+    }
+    replace(
+        description, folder=out, checkpoint=out / CHECKPOINT, data=out, state=None, **models
+    ).write()
+
+
+def main() -> None:
+    parser = ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=Path, help="to write")
+    parser.add_argument("--start", type=json.loads, required=True, help="the config's, as JSON")
+    parser.add_argument("--languages", nargs=2, required=True)
+    parser.add_argument("--scores-bleu", action="store_true", help="whether validation is bleu")
+    parser.add_argument("--user-dir", type=Path, help="package with position schemes")
+    args = parser.parse_args()
+
+    logging.disable(logging.INFO)  # fairseq describes the model
+    if args.user_dir:
+        from diet_fairseq.config import import_user_dir
+
+        import_user_dir(args.user_dir)
+    args.folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=args.folder.parent) as aside:
+        line = make(args.start, tuple(args.languages), Path(aside), args.scores_bleu)
+        (Path(aside) / "description.txt").write_text(line + "\n", encoding="utf-8")
+        for path in args.folder.iterdir():  # of another model
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        for path in Path(aside).iterdir():
+            path.rename(args.folder / path.name)
+    print(f"start: {line}")
+
+
+if __name__ == "__main__":
+    with exit_with_one_line():
+        main()
