@@ -1,0 +1,171 @@
+"""The key `start`: a config adapts a model that exists."""
+
+import random
+import re
+import shutil
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+import torch
+import yaml
+
+from diet_fairseq import Translator
+from diet_fairseq.__main__ import main
+from diet_fairseq.text.lines import read_lines
+from tests.support import hub_folders, originals, published, translating
+from tests.support.texts import sentences, write
+from tests.workflows.conftest import EXAMPLES, Experiment, script, write_corpus
+
+start_script, encode = script("scripts/start"), script("scripts/encode")
+
+#: what a fairseq checkpoint of the layout of M2M-100 consists of
+M2M = {"checkpoint": "model/model.pt", "data": "model", "subwords": "model/spm.model"}
+#: name -> a function that writes the model into a folder, the key `start`, the words of its text
+STARTS = {
+    "marian": (lambda folder: originals.marian(folder, True, 100, d_model=32),
+               "model", originals.TEXT),
+    "nllb": (hub_folders.nllb_4, "model", originals.TEXT),
+    "mbart50": (hub_folders.mbart50, "model", originals.TEXT),
+    "m2m": (published.m2m100, M2M, sentences(50)),
+    "run": (
+        lambda folder: translating.untrained(folder, "--arch=transformer_diet_rel_tiny"),
+        "model", sentences(50),
+    ),
+}  # fmt: skip
+
+
+class Adaptation(Experiment):
+    """A training that changes nothing."""
+
+    tiny: ClassVar = {
+        "folder": "out", "languages": ["en", "de"], "train": "text/train", "valid": "text/valid",
+        "test": "text/test", "updates": 1, "learning_rate": 0, "batch": 200, "threads": 1,
+        "precision": "float32",
+    }  # fmt: skip
+
+
+def write_start(folder: Path, name: str) -> Adaptation:
+    """A folder with a model, text that it can read, and a config."""
+    make, start, text = STARTS[name]
+    make(folder / "model")
+    words, draw = " ".join(text).split(), random.Random(1)
+    (folder / "text").mkdir()
+    for split, size in (("train", 30), ("valid", 5), ("test", 8)):
+        for lang in ("en", "de"):
+            lines = [" ".join(draw.choices(words, k=draw.randint(1, 5))) for _ in range(size)]
+            if split == "test":
+                lines[4] = ""
+            write(folder / "text" / f"{split}.{lang}", lines)
+    return Adaptation(folder, start=start)
+
+
+@pytest.fixture(scope="session")
+def adapted(make_once):
+    """A function that adapts a start, by its name, once."""
+
+    def adapt(name: str) -> Adaptation:
+        def make(folder: Path) -> None:
+            folder.mkdir()
+            write_start(folder, name).made()
+
+        folder = make_once(f"adapted-{name}", make)
+        return Adaptation(folder, start=STARTS[name][1])
+
+    return adapt
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STARTS)
+def test_a_training_at_rate_0_translates_as_before(adapted, name):
+    experiment = adapted(name)
+    before, after = experiment.folder / "out/start", experiment.path("out/runs/*")
+    files = [folder / "evaluation-test/translations.txt" for folder in (before, after)]
+    assert files[0].read_text() == files[1].read_text()
+    lines = list(read_lines(experiment.folder / "text/test.en"))
+    translations = [
+        Translator(folder).translate(lines)
+        for folder in (before, after, experiment.folder / "out/results/best")
+    ]
+    assert translations[0] == translations[1] == translations[2]
+    assert len({*translations[0]}) > 3
+    assert translations[0][4] == ""
+    if name == "run":  # the others are imported
+        assert Translator(experiment.folder / "model").translate(lines) == translations[0]
+    if name == "m2m":
+        options = {key: experiment.folder / M2M[key] for key in ("data", "subwords")}
+        model = Translator(
+            experiment.folder / M2M["checkpoint"], source_lang="en", target_lang="de", **options
+        )
+        assert model.translate(lines) == translations[0]
+    table = (experiment.folder / "out/results/table.md").read_text()
+    assert re.findall(r"^\| (as it was|start) \|", table, re.MULTILINE) == ["as it was", "start"]
+    assert "| BLEU against as it was, all seeds |" in table
+    assert table.count("| +0.00 | +0.00 (p = 1.000) |") == 1
+
+
+@pytest.mark.slow
+def test_a_moved_start_trains_nothing_anew_and_a_changed_one_does(adapted, tmp_path):
+    finished = adapted("run").folder
+    shutil.copytree(finished, tmp_path / "copy", copy_function=shutil.copy2, symlinks=True)
+    (tmp_path / "copy/model").rename(tmp_path / "copy/moved")
+    experiment = Adaptation(tmp_path / "copy", start="moved")
+    assert "Nothing to be done" in experiment.planned()
+    [run] = experiment.folder.glob("out/runs/*")
+    dictionary = experiment.folder / "moved/dict.en.txt"
+    dictionary.write_text(dictionary.read_text().replace(" 9", " 8"))
+    output = experiment.planned()
+    [changed] = {word for word in re.findall(r"out/runs/(\S+)/trained", output)}
+    assert changed != run.name
+    assert re.search(r"^start +1$", output, re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_an_imported_start_is_exported_to_its_class_again(adapted, tmp_path, capsys):
+    experiment = adapted("marian")
+    best = experiment.folder / "out/results/best"
+    with pytest.raises(SystemExit) as end:
+        main(["export", "hf", str(best), str(tmp_path / "original"), "--original"])
+    assert not end.value.code, capsys.readouterr().err
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"vocabulary": 300},
+            "config.vocabulary must not be set beside start, whose vocabulary stays, but is 300: ",
+        ),
+        ({"sizes": ["tiny"]}, "config.sizes must not be set beside start, whose size stays, but is"),
+        (
+            {"subwords": "sentencepiece"},
+            "config.subwords must not be set beside start, whose subwords split the text, but is ",
+        ),
+        ({"start": None}, "config.learning_rate must be above 0 without start, but is 0"),
+        ({"start": "nosuch"}, "config.start: nosuch does not exist: give a folder of transformers"),
+        ({"start": "text"}, "config.start: text has no model.json: name a folder that has one"),
+        ({"start": {"data": "model"}}, "config.start must have the keys checkpoint, but lacks chec"),
+        ({"start": "."}, "config.start must lie outside of folder, ., whose content depends on it"),
+        (
+            {"languages": ["de", "en"]},
+            "config.start: the first of languages must be one of the model's languages, en, but is",
+        ),
+        ({"schemes": ["stock"]}, "config.schemes.stock must name one of the schemes start, none, "),
+        (
+            {"schemes": {"a": "start --drpout 1"}},
+            "config.schemes.a: fairseq-train has no option --drpout with --arch transformer_sinuso",
+        ),
+    ],
+)  # fmt: skip
+def test_a_config_that_a_start_does_not_fit_is_refused(tmp_path, change, message):
+    write_corpus(tmp_path / "text")
+    for lang in ("en", "de"):  # a plan reads no checkpoint
+        shutil.copy(tmp_path / f"text/train.{lang}", tmp_path / f"train.{lang}")
+    translating.words_only(tmp_path)
+    experiment = Adaptation(tmp_path, start="checkpoint_last.pt")
+    experiment.configure(start="checkpoint_last.pt")
+    experiment.configure(**{"start": "checkpoint_last.pt"} | change)
+    if change.get("start") == ".":
+        experiment.configure(start=".", folder=".")
+    assert experiment.refusal().startswith(message)
