@@ -62,7 +62,7 @@ class Run(NamedTuple):
         updates = settings.pop("updates")  # with more of them a training can be continued
         settings |= {"size": self.size, "seed": self.seed} | user_code(NAMES[self.label])
         if START:
-            settings["start"] = START_DIGEST
+            settings |= settings_of("keep", "new_languages") | {"start": START_DIGEST}
         label = "-".join(filter(None, (self.label, self.size)))
         return f"{label}-s{self.seed}-u{updates}-{digest(settings)}"
 

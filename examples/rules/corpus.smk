@@ -58,6 +58,37 @@ rule clean:
 
 
 if START:
+
+    rule start:
+        """Import the model. Its place is no parameter: a folder that was moved trains nothing anew."""
+        input:
+            keep=config["keep"],
+            # with vocabulary trim, the texts whose tokens stay, and tests of the smaller model
+            text=[f"{FOLDER}/clean/{split}.{lang}" for split in ("train", "valid") for lang in (SOURCE, TARGET) if TRIMS],
+            tests=[file for name in TESTS for file in FILES[f"test-{name}"] if TRIMS],
+        output:
+            checkpoint=START_CHECKPOINT,
+            description=f"{START_FOLDER}/model.json",
+            options=f"{START_FOLDER}/options.txt",
+            positions=f"{START_FOLDER}/positions.txt",
+        params:
+            **settings_of("languages", "validation", "vocabulary", "new_languages"),
+            digest=START_DIGEST,
+            folder=START_FOLDER,
+        resources:
+            **needs("start"),
+        log:
+            f"{FOLDER}/logs/start.log",
+        shell:
+            script("scripts/start.py")
+            + f"{{params.folder:q}} --start {shlex.quote(json.dumps(START)).replace('{', '{{').replace('}', '}}')}"
+            " --languages {params.languages:q}"
+            + " --scores-bleu" * (config["validation"] == "bleu")
+            + "".join(f" --new-language {new} {old}" for new, old in config["new_languages"].items())
+            + " --trim {input.text:q} {input.keep:q} --tests {input.tests:q}" * TRIMS
+            + (f" {USER_DIR}" if config["user_dir"] else "")
+            + " 2>&1 | tee {log:q}"
+
     SUBWORDS = rules.start.output
     # its subwords and tags, of both sides
     ENCODE = script("scripts/encode.py") + f"start {shlex.quote(START_FOLDER)}"

@@ -40,7 +40,7 @@ def description(wildcards, input):
 
 def checkpoints(wildcards):
     if wildcards.model == "start":
-        return [rules.start.output.checkpoint]
+        return [START_CHECKPOINT]
     return [f"{FOLDER}/runs/{run.name}/average.pt" for run in MODELS[wildcards.model]]
 
 
@@ -133,7 +133,7 @@ def training_options(wildcards):
         f" --max-update {config['updates']} --save-interval-updates {SAVE_INTERVAL}"
         f" --keep-interval-updates {config['average']} --no-epoch-checkpoints"
         f" --skip-invalid-size-inputs-valid-test {validation} {OPTIONS} {SCHEME_OPTIONS[run.label]}"
-        + (f" --finetune-from-model {shlex.quote(rules.start.output.checkpoint)}" if START else "")
+        + (f" --finetune-from-model {shlex.quote(START_CHECKPOINT)}" if START else "")
     )
 
 

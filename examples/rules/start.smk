@@ -1,4 +1,4 @@
-# The model of the key `start`, which trainings start from: its checks, defaults, digest and folder.
+# The model of the key `start`, which trainings start from: its checks, defaults and digest.
 
 START = config["start"]
 START_FOLDER = f"{FOLDER}/start"
@@ -7,7 +7,7 @@ AS_IT_WAS = "as it was"
 #: keys that say what a start has anyway -> the reason in words
 PARTS_OF_START = {
     "subwords": "whose subwords split the text",
-    "vocabulary": "whose vocabulary stays",
+    "vocabulary": "whose vocabulary stays or is trimmed",
     "sizes": "whose size stays",
 }
 #: options of the search; with start, the model has them
@@ -15,7 +15,7 @@ SEARCH_KEYS = ("beam", "length_penalty", "penalty")
 
 if START:
     for key, reason in PARTS_OF_START.items():
-        if key in GIVEN_KEYS:
+        if key in GIVEN_KEYS and config[key] != "trim":
             raise WorkflowError(
                 f"config.{key} must not be set beside start, {reason}, but is {config[key]!r}: remove it"
             )
@@ -28,8 +28,19 @@ if START:
         "average": min(config["average"], updates),
     }
     config.update({key: value for key, value in defaults.items() if key not in GIVEN_KEYS})
-elif config["learning_rate"] == 0:
-    raise WorkflowError("config.learning_rate must be above 0 without start, but is 0")
+else:
+    if config["learning_rate"] == 0:
+        raise WorkflowError("config.learning_rate must be above 0 without start, but is 0")
+    if config["vocabulary"] == "trim":
+        raise WorkflowError("config.vocabulary must be a number without start, but is 'trim'")
+TRIMS = config["vocabulary"] == "trim"
+for key, is_used in (("keep", TRIMS), ("new_languages", START)):
+    if config[key] and not is_used:
+        rule = "vocabulary trim" if key == "keep" else "start"
+        raise WorkflowError(f"config.{key} needs {rule}, but is {config[key]!r}: remove it")
+for file in config["keep"]:
+    if not Path(file).is_file():
+        raise WorkflowError(f"config.keep: file not found: {file}")
 
 
 def find_start_digest():
@@ -46,7 +57,7 @@ def find_start_digest():
     if any(Path(name).resolve().is_relative_to(Path(FOLDER).resolve()) for name in paths):
         raise WorkflowError(f"config.start must lie outside of folder, {FOLDER}, whose content depends on it: move it")
     try:
-        found = start_script["find_digest"](START, (SOURCE, TARGET), known)
+        found = start_script["find_digest"](START, (SOURCE, TARGET), known, config["new_languages"])
     except start_script["UserError"] as error:
         raise WorkflowError(f"config.start: {error}") from None
     if not workflow.dryrun:
@@ -57,30 +68,8 @@ def find_start_digest():
 
 if START:
     START_DIGEST, START_BYTES = find_start_digest()
+    START_CHECKPOINT = f"{START_FOLDER}/model.pt"
     #: parts of fairseq-train's command that the shell reads from the folder
     START_POSITIONS = f"$(cat {shlex.quote(START_FOLDER)}/positions.txt)"
     START_OPTIONS = f"$(cat {shlex.quote(START_FOLDER)}/options.txt)"
 
-
-    rule start:
-        """Import the model. Its place is no parameter: a folder that was moved trains nothing anew."""
-        output:
-            checkpoint=f"{START_FOLDER}/model.pt",
-            description=f"{START_FOLDER}/model.json",
-            options=f"{START_FOLDER}/options.txt",
-            positions=f"{START_FOLDER}/positions.txt",
-        params:
-            **settings_of("languages", "validation"),
-            digest=START_DIGEST,
-            folder=START_FOLDER,
-        resources:
-            **needs("start"),
-        log:
-            f"{FOLDER}/logs/start.log",
-        shell:
-            script("scripts/start.py")
-            + f"{{params.folder:q}} --start {shlex.quote(json.dumps(START)).replace('{', '{{').replace('}', '}}')}"
-            " --languages {params.languages:q}"
-            + " --scores-bleu" * (config["validation"] == "bleu")
-            + (f" {USER_DIR}" if config["user_dir"] else "")
-            + " 2>&1 | tee {log:q}"

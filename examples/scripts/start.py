@@ -10,20 +10,22 @@ import logging
 import os
 import shutil
 from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, redirect_stdout
 from dataclasses import replace
 from io import StringIO
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from diet_fairseq.errors import UserError, exit_with_one_line
 from diet_fairseq.files import read_json
+from diet_fairseq.text.lines import read_pairs
 from diet_fairseq.text.subwords import TARGET, copy_subwords
 from diet_fairseq.translate.directions import EOS
 from diet_fairseq.translate.model_files import ModelOptions, dictionary_paths, resolve_model
-from diet_fairseq.translate.model_json import MODEL_JSON, ModelDescription
+from diet_fairseq.translate.model_json import MODEL_JSON, ModelDescription, read_model_json
 
 #: files of a folder of transformers that decide what its model computes
 TRANSFORMERS_FILES = (
@@ -33,6 +35,8 @@ TRANSFORMERS_FILES = (
 UNNAMED = ("source", "target")
 #: name of the checkpoint in the folder that is written
 CHECKPOINT = "model.pt"
+#: number of lines of a test set that are translated before and after its vocabulary is trimmed
+TESTED_LINES = 100
 #: prefixes of the links to the dictionaries, whose own names differ among models
 SIDES = ("source", "target")
 #: of a model whose checkpoint does not name it
@@ -106,13 +110,19 @@ def digest_files(files: Mapping[str, Path], known: Mapping[str, Any]) -> dict[st
     return digests
 
 
-def find_digest(start: Start, languages: tuple[str, str], known: Mapping[str, Any]) -> dict:
+def find_digest(
+    start: Start,
+    languages: tuple[str, str],
+    known: Mapping[str, Any],
+    new_languages: Mapping[str, str],
+) -> dict:
     """The digest of a model, which depends on no path, and the digests of its files by path.
 
     Args:
         known: an earlier result, which saves the time to read files that have not changed
+        new_languages: languages that the model lacks -> languages that it has
     """
-    files = list_files(start, languages)
+    files = list_files(start, find_old_languages(languages, new_languages))
     digests = digest_files(files, known.get("files", {}))
     content = json.dumps({name: digests[str(path)][2] for name, path in files.items()})
     return {
@@ -120,6 +130,14 @@ def find_digest(start: Start, languages: tuple[str, str], known: Mapping[str, An
         "bytes": sum(size for size, _, _ in digests.values()),
         "files": digests,
     }
+
+
+def find_old_languages(
+    languages: tuple[str, str], new_languages: Mapping[str, str]
+) -> tuple[str, str]:
+    """The languages of a direction, with old languages in the place of new ones."""
+    source, target = (new_languages.get(language, language) for language in languages)
+    return source, target
 
 
 def describe(start: Start, languages: tuple[str, str]) -> ModelDescription:
@@ -145,7 +163,13 @@ def describe(start: Start, languages: tuple[str, str]) -> ModelDescription:
     return replace(description, source_lang=source, target_lang=target)
 
 
-def make(start: Start, languages: tuple[str, str], out: Path, scores_bleu: bool) -> str:
+def make(
+    start: Start,
+    languages: tuple[str, str],
+    out: Path,
+    scores_bleu: bool,
+    new_languages: Mapping[str, str],
+) -> str:
     """Write the model into the folder ``out``; the result is its description in one line.
 
     Raises:
@@ -158,19 +182,22 @@ def make(start: Start, languages: tuple[str, str], out: Path, scores_bleu: bool)
 
             imported = Path(stack.enter_context(TemporaryDirectory(dir=out)), "imported")
             with redirect_stdout(StringIO()) as output:
-                from_transformers.run(Namespace(folder=path, out=imported))
+                from_transformers.run(Namespace(folder=path, out=imported, keep_text=()))
             # the last two lines name the temporary folder
             print(*output.getvalue().splitlines()[:-2], sep="\n")
             if not (imported / MODEL_JSON).exists():
                 raise UserError(f"start must be a translation model, but {path} is an encoder")
             start = str(imported)
-        description = describe(start, languages)
+        description = describe(start, find_old_languages(languages, new_languages))
         check_tags(description, path, scores_bleu)
         if description.languages == UNNAMED and description.directions is None:
             named = replace(description, source_lang=languages[0], target_lang=languages[1])
         else:
             named = description
-        return f"{path} ({write_model(description, named, out)})"
+        size = write_model(description, named, out)
+    if new_languages:
+        add_new_languages(out, new_languages, languages)
+    return f"{path} ({size})"
 
 
 def check_tags(description: ModelDescription, path: Path, scores_bleu: bool) -> None:
@@ -235,6 +262,55 @@ def to_mapping(section: Any) -> Mapping[str, Any]:
     return vars(section) if isinstance(section, Namespace) else section or {}
 
 
+def add_new_languages(
+    folder: Path, new_languages: Mapping[str, str], languages: tuple[str, str]
+) -> None:
+    """Add languages to the model in ``folder``, which then has the direction ``languages``."""
+    from diet_fairseq.vocabulary import add_languages
+
+    with TemporaryDirectory(dir=folder.parent) as aside:
+        add_languages(folder, Path(aside, "new"), new_languages)
+        description = read_model_json(Path(aside, "new"))
+        source, target = description.all_directions.match(*languages)
+        replace(description, source_lang=source, target_lang=target).write()
+        replace_model(folder, Path(aside, "new"))
+
+
+def trim(folder: Path, texts: Sequence[Path], tests: Sequence[tuple[Path, Path]]) -> Iterator[str]:
+    """Trim the vocabulary of the model in ``folder`` to the tokens of texts; lines to print.
+
+    Args:
+        tests: pairs of files. The first lines are translated before and after
+    """
+    from diet_fairseq.text.scores import score
+    from diet_fairseq.translate.translator import Translator
+    from diet_fairseq.vocabulary import ANY_LANGUAGE, trim_vocabulary
+
+    def score_tests() -> Iterator[str]:
+        translator = Translator(folder, split_sentences=False)
+        pair = translator.source_lang, translator.target_lang
+        for files in tests:
+            lines, references = zip(*islice(read_pairs(*files), TESTED_LINES), strict=True)
+            scores = score(translator.translate([*lines]), references, "", pair)
+            yield f"BLEU {scores['BLEU']:.2f}, chrF {scores['chrF']:.2f}"
+
+    before = [*score_tests()]
+    with TemporaryDirectory(dir=folder.parent) as aside:
+        sizes = trim_vocabulary(folder, Path(aside, "new"), {ANY_LANGUAGE: texts})
+        replace_model(folder, Path(aside, "new"))
+    yield f"vocabulary before: {sizes[0]}"
+    yield f"vocabulary after: {sizes[1]}"
+    for files, old, new in zip(tests, before, score_tests(), strict=True):
+        yield f"first {TESTED_LINES} lines of {files[0]}, before: {old}; after: {new}"
+
+
+def replace_model(folder: Path, new: Path) -> None:
+    """Move the files of another model over the files of a model; the new one is of no class."""
+    shutil.rmtree(folder / ORIGINAL, ignore_errors=True)
+    for path in new.iterdir():
+        os.replace(path, folder / path.name)
+
+
 def limit_lengths(description: ModelDescription, source: int, target: int) -> ModelDescription:
     """The description with limits of subwords that the model's positions suffice for."""
     lengths = description.max_source_length or source, description.max_target_length or target
@@ -280,6 +356,12 @@ def main() -> None:
     parser.add_argument("--start", type=json.loads, required=True, help="the config's, as JSON")
     parser.add_argument("--languages", nargs=2, required=True)
     parser.add_argument("--scores-bleu", action="store_true", help="whether validation is bleu")
+    parser.add_argument(
+        "--new-language", nargs=2, action="append", default=[], metavar=("NEW", "OLD"),
+        help="language that the model lacks, and the language whose tag it begins with",
+    )  # fmt: skip
+    parser.add_argument("--trim", nargs="+", type=Path, help="texts whose tokens stay")
+    parser.add_argument("--tests", nargs="+", type=Path, default=[], help="pairs of files")
     parser.add_argument("--user-dir", type=Path, help="package with position schemes")
     args = parser.parse_args()
 
@@ -290,11 +372,18 @@ def main() -> None:
         import_user_dir(args.user_dir)
     args.folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=args.folder.parent) as aside:
-        line = make(args.start, tuple(args.languages), Path(aside), args.scores_bleu)
-        (Path(aside) / "description.txt").write_text(line + "\n", encoding="utf-8")
+        folder = Path(aside, "model")
+        folder.mkdir()
+        line = make(
+            args.start, tuple(args.languages), folder, args.scores_bleu, dict(args.new_language)
+        )
+        if args.trim:
+            tests = [*zip(args.tests[::2], args.tests[1::2], strict=True)]
+            print(*trim(folder, args.trim, tests), sep="\n")
+        (folder / "description.txt").write_text(line + "\n", encoding="utf-8")
         for path in args.folder.iterdir():  # of another model
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-        for path in Path(aside).iterdir():
+        for path in folder.iterdir():
             path.rename(args.folder / path.name)
     print(f"start: {line}")
 
