@@ -36,8 +36,8 @@ else:
 TRIMS = config["vocabulary"] == "trim"
 for key, is_used in (("keep", TRIMS), ("new_languages", START)):
     if config[key] and not is_used:
-        rule = "vocabulary trim" if key == "keep" else "start"
-        raise WorkflowError(f"config.{key} needs {rule}, but is {config[key]!r}: remove it")
+        needed = "vocabulary trim" if key == "keep" else "start"
+        raise WorkflowError(f"config.{key} must not be set without {needed}, but is {config[key]!r}: remove it")
 for file in config["keep"]:
     if not Path(file).is_file():
         raise WorkflowError(f"config.keep: file not found: {file}")

@@ -8,16 +8,16 @@ from typing import ClassVar
 
 import pytest
 import torch
-import yaml
 
 from diet_fairseq import Translator
 from diet_fairseq.__main__ import main
 from diet_fairseq.text.lines import read_lines
+from diet_fairseq.translate.directions import SOURCE, Directions, Marks
 from tests.support import hub_folders, originals, published, translating
 from tests.support.texts import sentences, write
 from tests.workflows.conftest import EXAMPLES, Experiment, script, write_corpus
 
-start_script, encode = script("scripts/start"), script("scripts/encode")
+encode = script("scripts/encode")
 
 #: what a fairseq checkpoint of the layout of M2M-100 consists of
 M2M = {"checkpoint": "model/model.pt", "data": "model", "subwords": "model/spm.model"}
@@ -115,7 +115,7 @@ def test_a_moved_start_trains_nothing_anew_and_a_changed_one_does(adapted, tmp_p
     dictionary = experiment.folder / "moved/dict.en.txt"
     dictionary.write_text(dictionary.read_text().replace(" 9", " 8"))
     output = experiment.planned()
-    [changed] = {word for word in re.findall(r"out/runs/(\S+)/trained", output)}
+    [changed] = set(re.findall(r"out/runs/(\S+)/trained", output))
     assert changed != run.name
     assert re.search(r"^start +1$", output, re.MULTILINE)
 
@@ -137,7 +137,7 @@ def test_an_imported_start_is_exported_to_its_class_again(adapted, tmp_path, cap
             {"vocabulary": 300},
             "config.vocabulary must not be set beside start, whose vocabulary stays, but is 300: ",
         ),
-        ({"sizes": ["tiny"]}, "config.sizes must not be set beside start, whose size stays, but is"),
+        ({"sizes": ["tiny"]}, "config.sizes must not be set beside start, whose size stays, but "),
         (
             {"subwords": "sentencepiece"},
             "config.subwords must not be set beside start, whose subwords split the text, but is ",
@@ -145,7 +145,7 @@ def test_an_imported_start_is_exported_to_its_class_again(adapted, tmp_path, cap
         ({"start": None}, "config.learning_rate must be above 0 without start, but is 0"),
         ({"start": "nosuch"}, "config.start: nosuch does not exist: give a folder of transformers"),
         ({"start": "text"}, "config.start: text has no model.json: name a folder that has one"),
-        ({"start": {"data": "model"}}, "config.start must have the keys checkpoint, but lacks chec"),
+        ({"start": {"data": "model"}}, "config.start must have the keys checkpoint, but lacks "),
         ({"start": "."}, "config.start must lie outside of folder, ., whose content depends on it"),
         (
             {"languages": ["de", "en"]},
@@ -169,3 +169,50 @@ def test_a_config_that_a_start_does_not_fit_is_refused(tmp_path, change, message
     if change.get("start") == ".":
         experiment.configure(start=".", folder=".")
     assert experiment.refusal().startswith(message)
+
+
+@pytest.mark.slow
+def test_a_killed_adaptation_resumes_bit_for_bit(adapted, tmp_path):
+    change = {
+        "updates": 40, "save_interval": 10, "average": 1, "learning_rate": 0.001, "warmup": 4,
+        "schemes": ["rope"],
+    }  # fmt: skip
+    checkpoints = []
+    for name, is_killed in (("one", False), ("other", True)):
+        folder = tmp_path / name
+        shutil.copytree(adapted("run").folder, folder, copy_function=shutil.copy2, symlinks=True)
+        experiment = Adaptation(folder, start="model", **change)
+        if is_killed:
+            pattern = "out/runs/rope-*/checkpoint_last.pt"
+            experiment.kill(experiment.start_until("train", pattern, start="model", **change))
+        experiment.made("--until", "train")
+        path = experiment.path("out/runs/rope-*/checkpoint_last.pt")
+        checkpoints.append(torch.load(path, weights_only=False))
+    models = [checkpoint["model"] for checkpoint in checkpoints]
+    assert models[0].keys() == models[1].keys()
+    for name, tensor in models[0].items():
+        assert torch.equal(tensor, models[1][name]), name
+
+
+@pytest.mark.parametrize(("side", "expected"), [(0, ["<a>", "x", "☃"]), (1, ["x", "☃"])])
+def test_text_that_the_vocabulary_lacks_is_counted(tmp_path, capsys, side, expected):
+    translating.words_only(
+        tmp_path,
+        directions=Directions({"en": "<a>", "de": "<b>"}, marks=Marks(source_prefix=(SOURCE,))),
+    )
+    for lang in ("en", "de"):
+        (tmp_path / f"dict.{lang}.txt").write_text("x 1\n<a> 1\n<b> 1\n")
+    text = encode.StartText(tmp_path, side, longest=9)
+    assert [*text.mark([["x", "☃"], []])] == [expected, []]
+    text.report("text")
+    assert capsys.readouterr().out == (
+        "warning: text: 1 of 2 lines have text that the start's vocabulary lacks, which becomes "
+        "<unk>: ☃ (1)\n"
+    )
+
+
+def test_configs_without_a_start_keep_the_folders_of_their_runs(tmp_path):
+    (tmp_path / "examples").symlink_to(EXAMPLES)
+    experiment = Experiment(tmp_path)
+    (tmp_path / "config.yaml").write_text((EXAMPLES / "demo/config.yaml").read_text())
+    assert "demo/runs/diet_rel-tiny-s1-u650-5bb025cd/trained" in experiment.planned()
