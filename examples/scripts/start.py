@@ -226,12 +226,12 @@ def write_model(description: ModelDescription, named: ModelDescription, out: Pat
     from fairseq import options
     from fairseq.models import ARCH_MODEL_REGISTRY
 
-    from diet_fairseq.models.training_options import (
+    from diet_fairseq.translate.loading import load_transformer
+    from diet_fairseq.translate.training_options import (
         position_flags,
         shape_flags,
         write_checkpoint,
     )
-    from diet_fairseq.translate.loading import load_transformer
 
     loaded = load_transformer(description)
     shape = shape_flags(to_mapping(loaded.config.model))

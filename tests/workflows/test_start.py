@@ -135,7 +135,7 @@ def test_an_imported_start_is_exported_to_its_class_again(adapted, tmp_path, cap
     [
         (
             {"vocabulary": 300},
-            "config.vocabulary must not be set beside start, whose vocabulary stays, but is 300: ",
+            "config.vocabulary must not be set beside start, whose vocabulary stays or is trimmed",
         ),
         ({"sizes": ["tiny"]}, "config.sizes must not be set beside start, whose size stays, but "),
         (

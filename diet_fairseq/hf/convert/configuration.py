@@ -10,9 +10,9 @@ from typing import Any
 from ...config import PositionConfig
 from ...errors import UserError
 from ...models.adapters import PositionalEncoder, layer_norm_eps
-from ...models.training_options import stock_scheme
 from ...positions.gain import ScoreParameters
 from ...positions.segments import SegmentScores
+from ...translate.training_options import stock_scheme
 from ..configuration import SIZES, DietEncoderConfig, DietTransformerConfig
 
 #: names of activations: fairseq's -> transformers'

@@ -16,9 +16,9 @@ from ...checkpoints.configuration import no_larger_than
 from ...checkpoints.plain import quote, reason, shorten
 from ...errors import UserError, as_user_error
 from ...files import MAX_VOCABULARY_BYTES, atomic_folder, check_regular, refuse_existing
-from ...models.training_options import write_checkpoint
 from ...text.subwords import WORDPIECE_FILES
 from ...translate.model_json import MODEL_JSON, read_model_json
+from ...translate.training_options import write_checkpoint
 from ...vocabulary import ANY_LANGUAGE, write_trimmed
 from ..configuration import (
     LARGEST_SIZES,

@@ -18,10 +18,10 @@ from ...checkpoints.configuration import no_larger_than
 from ...checkpoints.plain import reason, shorten
 from ...errors import UserError, as_user_error
 from ...files import MAX_VOCABULARY_BYTES, check_regular, read_json
-from ...models.training_options import write_checkpoint
 from ...text.subwords import WORDPIECE_FILES
 from ...translate.directions import Directions
 from ...translate.model_json import OPTIONS_FILE, ModelDescription, read_model_json
+from ...translate.training_options import write_checkpoint
 from ..configuration import LARGEST_SIZES, read_values
 from .card import CARD_FILE, read_license
 from .checkpoint import (

@@ -19,9 +19,9 @@ from torch import Tensor
 from ...checkpoints.configuration import no_larger_than
 from ...errors import UserError, one_line
 from ...files import atomic_folder
-from ...models.training_options import stock_scheme
 from ...text.subwords import Gpt2
 from ...transformer.stack import Stack
+from ...translate.training_options import stock_scheme
 from ..tokenizer import gpt2_tokenizer
 from .card import CARD_FILE, original_card
 from .configuration import encoder_config, transformer_config

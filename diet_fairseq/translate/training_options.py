@@ -14,10 +14,10 @@ from torch import Tensor
 
 from ..config import PositionConfig
 from ..errors import UserError, one_line
+from ..models.architectures import OFF
+from ..models.diet_transformer import DietTransformerModel
 from ..patches import saving
 from ..transformer.stack import Stack
-from .architectures import OFF
-from .diet_transformer import DietTransformerModel
 
 #: options that belong to a machine, to a run or to the name of the architecture
 OMITTED = {
