@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import pytest
 import torch
+from transformers import MarianMTModel, MarianTokenizer
 
 from diet_fairseq import Translator
 from diet_fairseq.__main__ import main
@@ -88,7 +89,7 @@ def test_a_training_at_rate_0_translates_as_before(adapted, name):
         for folder in (before, after, experiment.folder / "out/results/best")
     ]
     assert translations[0] == translations[1] == translations[2]
-    assert len({*translations[0]}) > 3
+    assert len({*translations[0]}) > 2
     assert translations[0][4] == ""
     if name == "run":  # the others are imported
         assert Translator(experiment.folder / "model").translate(lines) == translations[0]
@@ -121,12 +122,19 @@ def test_a_moved_start_trains_nothing_anew_and_a_changed_one_does(adapted, tmp_p
 
 
 @pytest.mark.slow
-def test_an_imported_start_is_exported_to_its_class_again(adapted, tmp_path, capsys):
-    experiment = adapted("marian")
-    best = experiment.folder / "out/results/best"
-    with pytest.raises(SystemExit) as end:
-        main(["export", "hf", str(best), str(tmp_path / "original"), "--original"])
-    assert not end.value.code, capsys.readouterr().err
+def test_an_imported_start_is_exported_to_its_class_again(adapted, tmp_path):
+    folder, exported = adapted("marian").folder, tmp_path / "original"
+    main(["export", "hf", str(folder / "out/results/best"), str(exported), "--original"])
+    before, after = (MarianMTModel.from_pretrained(path) for path in (folder / "model", exported))
+    lines = list(read_lines(folder / "text/test.en"))[:4]
+    texts = []
+    for path, model in ((folder / "model", before), (exported, after)):
+        tokenizer = MarianTokenizer.from_pretrained(path)
+        inputs = tokenizer(lines, return_tensors="pt", padding=True)
+        texts.append(tokenizer.batch_decode(model.generate(**inputs, max_length=20)))
+    assert texts[0] == texts[1]
+    for name, tensor in before.state_dict().items():
+        torch.testing.assert_close(after.state_dict()[name], tensor, rtol=0, atol=1e-6)
 
 
 @pytest.mark.few(1)
