@@ -122,6 +122,29 @@ def test_a_moved_start_trains_nothing_anew_and_a_changed_one_does(adapted, tmp_p
 
 
 @pytest.mark.slow
+def test_a_trimmed_start_learns_a_new_language(tmp_path):
+    experiment = write_start(tmp_path, "nllb")
+    for path in [*tmp_path.glob("text/*.de")]:
+        path.rename(path.with_suffix(".bar"))
+    experiment.configure(
+        start="model", languages=["en", "bar"], new_languages={"bar": "deu_Latn"},
+        vocabulary="trim", updates=20, learning_rate=0.005, warmup=2, save_interval=5,
+    )  # fmt: skip
+    experiment.made()
+    log = (tmp_path / "out/logs/start.log").read_text()
+    before, after = re.findall(r"vocabulary (?:before|after): (\d+) tokens", log)
+    assert int(after) < int(before)
+    lines = list(read_lines(tmp_path / "text/test.en"))
+    best = tmp_path / "out/results/best"
+    texts = Translator(best, target_lang="bar").translate(lines)
+    assert len(texts) == len(lines)
+    assert not any("bar" in text for text in texts)  # no tag
+    log = (experiment.path("out/runs/*") / "train.log").read_text()
+    losses = [float(loss) for loss in re.findall(r'"valid_loss": "([\d.]+)"', log)]
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.slow
 def test_an_imported_start_is_exported_to_its_class_again(adapted, tmp_path):
     folder, exported = adapted("marian").folder, tmp_path / "original"
     main(["export", "hf", str(folder / "out/results/best"), str(exported), "--original"])
