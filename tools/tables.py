@@ -45,6 +45,10 @@ def multi30k() -> None:
     show(read("translation/multi30k")[names])
 
 
+def adapted() -> None:
+    show(read("translation/adapt"))
+
+
 def tatoeba() -> None:
     scores = read_runs("translation/tatoeba").astype({"BLEU": float, "chrF": float})
     bleu = scores.pivot(index="seed", columns=["test set", "scheme"], values="BLEU")
