@@ -46,6 +46,7 @@ EXTRAS["dev"] = [
     "proselint==0.16.0",
     "pytest>=8",
     "pytest-xdist",
+    "sentence-transformers>=6.2,<7",  # reads exported encoders in tests
     "snakemake-executor-plugin-cluster-generic",  # a fake cluster in tests
     "snakemake-executor-plugin-slurm>=2.8",  # a real one, where Slurm is installed
     "ruff==0.17.5",

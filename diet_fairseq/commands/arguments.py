@@ -43,10 +43,11 @@ def add_model_files(parser: ArgumentParser) -> None:
     add = parser.add_argument_group("for a checkpoint without model.json beside it").add_argument
     add("--data", type=Path, metavar="DIR",
         help="folder that fairseq-preprocess wrote, with the dictionaries (default: data-bin above "
-             "MODEL)")  # fmt: skip
+             "MODEL, or the folder of an encoder that import hf wrote)")  # fmt: skip
     add("--subwords", type=Path, metavar="FILE",
-        help="SentencePiece model, codes of subword-nmt or fastBPE, GPT-2's vocab.bpe, or none "
-             "(default: the file in the folder subwords beside --data)")  # fmt: skip
+        help="SentencePiece model, codes of subword-nmt or fastBPE, GPT-2's vocab.bpe, for encoders "
+             "BERT's tokenizer.json or vocab.txt, or none (default: the file in the folder subwords "
+             "beside --data, or of an encoder in --data)")  # fmt: skip
     add("--tokenizer", choices=("none", "moses"),
         help="tokenizer applied before the subwords (default: moses with the file subwords/codes, "
              "otherwise none)")  # fmt: skip

@@ -1,5 +1,6 @@
 """Encoders without a head, and with heads for masked words, classification and questions."""
 
+import logging
 from typing import Any
 
 import torch
@@ -18,6 +19,8 @@ from ..transformer import Encoder
 from .configuration import DietConfig, DietEncoderConfig
 from .stack import DietPreTrainedModel, DietStack, select_states
 
+logger = logging.getLogger(__name__)
+
 # Notation: B sentences, T tokens, d model dimension, V words.
 
 
@@ -34,6 +37,7 @@ class DietEncoder(DietStack, Encoder):
         has_pooler, width = getattr(config, "pooler", False), config.encoder_embed_dim
         self.pooler = nn.Linear(width, width) if has_pooler else None
         self.activation = ACT2FN[getattr(config, "pooler_activation_fn", "tanh")]
+        self.has_warned = False
         self.post_init()
 
     @can_return_tuple
@@ -55,6 +59,8 @@ class DietEncoder(DietStack, Encoder):
             kwargs: ``output_hidden_states``, ``output_attentions``, ``return_dict``
         """
         need_states, need_weights = self.read_output_options(kwargs)
+        if isinstance(self.config, DietEncoderConfig) and not torch.compiler.is_compiling():
+            self.warn_of_length(input_ids if inputs_embeds is None else inputs_embeds)
         out = self.encode(
             input_ids,
             None if self.num_segments is None else token_type_ids,
@@ -73,6 +79,18 @@ class DietEncoder(DietStack, Encoder):
             hidden_states=select_states(out.states, out.features, need_states),
             attentions=tuple(out.weights) if need_weights else None,
         )
+
+    def warn_of_length(self, inputs: Tensor | None) -> None:
+        """Warn once of inputs (B, T, ..) that are longer than the inputs of the training."""
+        trained = self.config.max_source_positions
+        if inputs is None or inputs.size(1) <= trained or self.has_warned:
+            return
+        self.has_warned = True
+        logger.warning(
+            "an input has %d tokens, but the inputs of the training had at most %d: test the model "
+            "on your texts; after training on longer inputs, raise max_source_positions in the "
+            "configuration", inputs.size(1), trained,
+        )  # fmt: skip
 
 
 class DietEncoderModel(DietEncoder):

@@ -166,8 +166,8 @@ def _describe_checkpoint(
     """The description of a checkpoint without ``model.json``, from files in the usual folders."""
     folders = [parent / DATA for parent in checkpoint.absolute().parents[:LEVELS]]
     data = options.data or next(filter(Path.is_dir, folders), None)
-    if options.data is None and (checkpoint.parent / "dict.txt").is_file():
-        data = checkpoint.parent  # an encoder that `import hf` wrote, or a published one
+    if options.data is None and (checkpoint.parent / TEXT_OPTIONS_JSON).is_file():
+        data = checkpoint.parent  # `import hf` writes an encoder's checkpoint beside its dictionary
     if data is None:
         raise UserError(
             f"{checkpoint} has no {MODEL_JSON} beside it: give --data, the folder of "

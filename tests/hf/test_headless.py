@@ -165,7 +165,10 @@ def test_a_trained_encoder_is_of_its_class_again(name, tmp_path, capsys):
 def test_a_folder_of_sentence_transformers_comes_back(tmp_path, capsys):
     folder = originals.sentence_transformer(tmp_path / "folder")
     take_back(folder, tmp_path / "out")
-    assert "\nleft out: Pooling, Normalize of sentence-transformers, " in capsys.readouterr().out
+    assert (
+        "\nkept for `export hf`: Pooling, Normalize of sentence-transformers, "
+        in capsys.readouterr().out
+    )
     out = tmp_path / "out"
     compare(folder, embed_in_fairseq(folder, out, QUERIES + SENTENCES))
     export(out / "model.pt", tmp_path / "hf", "--original")

@@ -47,8 +47,18 @@ MODEL_AND_TOKENIZER = """from transformers import {auto}, AutoTokenizer
 model = {auto}.from_pretrained("{name}")
 tokenizer = AutoTokenizer.from_pretrained("{name}")
 """
+SENTENCE_MODEL = """from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer("{name}")
+embeddings = model.encode(["A dog runs.", "A cat sleeps."])
+"""
+TEXT_LENGTH = (
+    "\nsentence-transformers cuts texts after {length:,} tokens (`model.max_seq_length`). Inputs "
+    "of the training had at most {trained:,} tokens; test the model on your texts if they are "
+    "longer.\n"
+)
 #: keys of an imported model's card that remain true after training
-KEPT_KEYS = ("language", "license", "license_name", "license_link")
+KEPT_KEYS = ("language", "license", "license_name", "license_link", "base_model")
 #: the card's name in a folder
 CARD_FILE = "README.md"
 #: the lines that choose a direction; ``generate`` may need no options
@@ -92,8 +102,16 @@ class MetricScore(BaseModel, strict=True):
     score: Score
 
 
-def model_card(name: str, model: Any, loaded: Any) -> str:
-    """The card of a model that was converted from a `LoadedModel` to the folder ``name``."""
+def model_card(
+    name: str, model: Any, loaded: Any, kept: dict[str, Any], text_length: int | None
+) -> str:
+    """The card of a model that was converted from a `LoadedModel` to the folder ``name``.
+
+    Args:
+        kept: metadata of the card of the model that was imported
+        text_length: the number of tokens at which sentence-transformers cuts texts; None: the
+            folder has no modules of sentence-transformers
+    """
     auto, task = KINDS[type(model).__name__]
     description = loaded.description
     languages, directions = [], description.directions
@@ -102,13 +120,18 @@ def model_card(name: str, model: Any, loaded: Any) -> str:
     # the Hub's codes of languages such as de, deu_Latn or de_DE
     matches = [re.fullmatch(r"([a-z]{2,3})(?:[_-]\w+)?", language) for language in languages]
     codes = [match[1] for match in matches if match]
+    library = "transformers" if text_length is None else "sentence-transformers"
     data = ModelCardData(
-        language=list(dict.fromkeys(codes)) or None,
-        license=description.license,
-        library_name="transformers",
-        pipeline_tag=task,
-        model_name=name,
-        eval_results=read_results(loaded),
+        **kept
+        | {
+            "language": list(dict.fromkeys(codes)) or kept.get("language"),
+            "license": description.license,
+            "library_name": library,
+            "pipeline_tag": task if text_length is None else "sentence-similarity",
+            "tags": None if text_length is None else [library],
+            "model_name": name,
+            "eval_results": read_results(loaded),
+        }
     )
     kind = "An encoder" if loaded.is_encoder else "A translation model"
     between = f" from {languages[0]} to {languages[1]}" if codes else ""
@@ -126,6 +149,10 @@ def model_card(name: str, model: Any, loaded: Any) -> str:
         f"\nThe folder needs the package diet_fairseq {__version__} or newer, and no "
         "`trust_remote_code`.\n"
     )
+    if text_length is not None:
+        code = SENTENCE_MODEL.format(name=name)
+        trained = model.config.max_source_positions
+        needs += TEXT_LENGTH.format(length=text_length, trained=trained)
     return fill_card(
         data,
         name=name,

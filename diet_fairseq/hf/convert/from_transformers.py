@@ -37,6 +37,7 @@ from .checkpoint import (
 from .configuration import VERSION, fairseq_args, rename_parameter
 from .family import read_texts
 from .original import FAMILIES, import_original, read_model_type, refuse_config
+from .sentence_modules import copy_modules
 from .translation import Translation
 from .vocabulary import has_word_pieces
 
@@ -155,6 +156,8 @@ def import_ours(folder: Path, out: Path, config: Any, data: Path) -> list[str]:
         replace(
             description, engine="fairseq", folder=out, checkpoint=out / MODEL, data=out, **models
         ).write()  # fmt: skip
+    if not config.is_encoder_decoder:
+        copy_modules(folder, out)
     lines = []
     if missing_names:
         lines.append(

@@ -34,7 +34,7 @@ from .checkpoint import (
 from .family import Family, read_texts
 from .generation import import_generation
 from .masked_lm import Bert, DistilBert, Electra, Roberta, XLMRoberta
-from .sentence_modules import copy_modules, read_modules
+from .sentence_modules import MODULES, copy_modules, read_modules
 from .text_check import (
     EncoderCheck,
     TranslationCheck,
@@ -183,8 +183,10 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> list[str]
     if unused_names:
         lines.append(f"left out: {', '.join(unused_names)}")
     if modules := [module.name for module in read_modules(folder)[1:]]:
+        # `copy_modules` decides
+        beginning = "kept for `export hf`" if (out / ORIGINAL / MODULES).exists() else "left out"
         lines.append(
-            f"left out: {', '.join(modules)} of sentence-transformers, which make sentence "
+            f"{beginning}: {', '.join(modules)} of sentence-transformers, which make sentence "
             "embeddings of the encoder's output"
         )
     return [
@@ -211,6 +213,12 @@ def read_model_type(folder: Path, known: Iterable[str], reader: str, advice: str
             f"{advice}"
         )
     return kind
+
+
+def source_folders(loaded: Any) -> list[Path]:
+    """The folders that may have files of `import hf`: of the checkpoint, and of its data."""
+    description = loaded.description
+    return [loaded.path.parent, description.folder, description.data or description.folder]
 
 
 def copy_files(folder: Path, out: Path) -> None:

@@ -37,6 +37,7 @@ from .original import (
     read_config,
     read_model_type,
     refuse_config,
+    source_folders,
 )
 from .translation import Bart
 from .vocabulary import Vocabulary
@@ -46,8 +47,7 @@ WITHOUT = "leave out --original, which exports the model with the classes of die
 
 def export_original(loaded: Any, out: Path) -> None:
     """Write the folder of a `LoadedModel` that transformers loads without diet_fairseq."""
-    description = loaded.description
-    folders = [loaded.path.parent, description.folder, description.data or description.folder]
+    folders = source_folders(loaded)
     originals = [folder / ORIGINAL for folder in folders if (folder / ORIGINAL).is_dir()]
     with TemporaryDirectory() as stock:
         if not originals and not write_stock(loaded, Path(stock)):

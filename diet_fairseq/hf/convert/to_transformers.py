@@ -13,6 +13,7 @@ from transformers import GenerationConfig
 from ...errors import UserError
 from ...files import atomic_folder, refuse_existing
 from ...text.subwords import Gpt2, WordPiece, copy_subwords
+from ...transformer.config import UNLIMITED
 from ...translate.loading import LoadedModel, load_transformer
 from ...translate.model_files import ModelOptions, dictionary_paths, resolve_model
 from ...translate.model_json import directions_json
@@ -25,9 +26,11 @@ from ..encoders import (
 from ..tokenizer import FILES, SUBWORDS, DietEncoderTokenizer, DietTokenizer, gpt2_tokenizer
 from ..transformer import DietForConditionalGeneration
 from ..word_pieces import wordpiece_tokenizer
-from .card import model_card
+from .card import model_card, read_kept, read_top
 from .configuration import SPAN, VERSION, encoder_config, rename_parameter, transformer_config
 from .generation import to_generation
+from .original import ORIGINAL, source_folders
+from .sentence_modules import MODULES, write_modules
 
 #: largest difference of outputs, which comes from the order of sums
 TOLERANCE = 1e-3
@@ -58,12 +61,36 @@ def run(args: Namespace) -> None:
         weights = save(converted.tensors, metadata={"format": "pt"})
         (new / "model.safetensors").write_bytes(weights)
         write_tokenizer(new, loaded, model.config)
-        card = model_card(args.out.name, model, loaded)
+        text_length = write_sentence_modules(new, loaded)
+        card = model_card(args.out.name, model, loaded, read_original_card(loaded), text_length)
         (new / "README.md").write_text(card, encoding="utf-8")
         if not loaded.is_encoder:
             generation_config(model, **defaults).save_pretrained(new)
             loaded.write_model_json("transformers", new)
     print(f"{args.out}: {type(model).__name__}, {model.num_parameters():,} parameters")
+
+
+def write_sentence_modules(folder: Path, loaded: LoadedModel) -> int | None:
+    """Write the modules of sentence-transformers, if the imported model had them.
+
+    Returns:
+        the number of tokens at which sentence-transformers cuts texts; None without modules
+    """
+    sources = [part for path in source_folders(loaded) for part in (path / ORIGINAL, path)]
+    source = next((path for path in sources if (path / MODULES).is_file()), None)
+    if not loaded.is_encoder or source is None or loaded.description.subword_model is None:
+        return None
+    limit = loaded.max_positions if loaded.max_positions < UNLIMITED else None
+    length = write_modules(source, folder, limit)
+    if length is not None:
+        print(f"modules of sentence-transformers: texts are cut after {length:,} tokens")
+    return length
+
+
+def read_original_card(loaded: LoadedModel) -> dict[str, Any]:
+    """The metadata of the imported model's card that stay true; {} without a card."""
+    sources = [part for path in source_folders(loaded) for part in (path / ORIGINAL, path)]
+    return next((read_kept(read_top(path)) for path in sources if read_top(path)), {})
 
 
 def find_head(model: Any, task: Any) -> str | None:
