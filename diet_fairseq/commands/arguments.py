@@ -45,9 +45,9 @@ def add_model_files(parser: ArgumentParser) -> None:
         help="folder that fairseq-preprocess wrote, with the dictionaries (default: data-bin above "
              "MODEL, or the folder of an encoder that import hf wrote)")  # fmt: skip
     add("--subwords", type=Path, metavar="FILE",
-        help="SentencePiece model, codes of subword-nmt or fastBPE, GPT-2's vocab.bpe, for encoders "
-             "BERT's tokenizer.json or vocab.txt, or none (default: the file in the folder subwords "
-             "beside --data, or of an encoder in --data)")  # fmt: skip
+        help="SentencePiece model, codes of subword-nmt or fastBPE, GPT-2's vocab.bpe, BERT's "
+             "tokenizer.json or vocab.txt (for encoders), or none (default: the file in the folder "
+             "subwords beside --data, or the file of an imported encoder)")  # fmt: skip
     add("--tokenizer", choices=("none", "moses"),
         help="tokenizer applied before the subwords (default: moses with the file subwords/codes, "
              "otherwise none)")  # fmt: skip
