@@ -264,6 +264,10 @@ def test_our_class_has_no_head_either(name, tmp_path, capsys):
     config = json.loads((tmp_path / "hf" / "config.json").read_text())
     assert config["architectures"] == ["DietEncoderModel"]
     compare_models(tmp_path / "hf", out, QUERIES + SENTENCES)
+    loading = transformers.AutoModelForMaskedLM.from_pretrained(
+        tmp_path / "hf", output_loading_info=True
+    )[1]
+    assert "lm_head.dense.weight" in loading["missing_keys"]  # which transformers prints
     take_back(tmp_path / "hf", tmp_path / "back")
     assert "lm_head" not in capsys.readouterr().out
     with pytest.raises(UserError, match=r"^this model has no head for masked words \(--no-lm-head"):
