@@ -400,7 +400,11 @@ TARGET = "target-"
 
 def copy_subwords(kind: str, model: Path, folder: Path, prefix: str = "") -> Path:
     """Copy the files of a subword model into a folder, and return the path of the copy."""
-    copy = folder / f"{prefix}{SUBWORD_FILES[kind]}"
+    if kind == "wordpiece":
+        name = next(name for name in WORDPIECE_FILES if model.suffix == Path(name).suffix)
+    else:
+        name = SUBWORD_FILES[kind]
+    copy = folder / f"{prefix}{name}"
     shutil.copyfile(model, copy)
     if kind == "gpt2":
         shutil.copyfile(model.with_name(GPT2_NUMBERS), folder / GPT2_NUMBERS)

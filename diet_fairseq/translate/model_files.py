@@ -8,6 +8,7 @@ PyTorch nor fairseq here.
 
 from argparse import Namespace
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -200,16 +201,15 @@ def _describe_checkpoint(
         "fairseq", source, target, checkpoint.parent, checkpoint, data,
         directions=directions, state=state, **text_options,
     )  # fmt: skip
-    for kind, name in SUBWORD_FILES.items():
-        model = data.absolute().parent / "subwords" / name
+    folders, names = [data.absolute().parent / "subwords"], [*SUBWORD_FILES.items()]
+    if not source:
+        folders.insert(0, data)  # an encoder that `import hf` wrote has its own subword model
+        names += [("wordpiece", name) for name in WORDPIECE_FILES]
+    for folder, (kind, name) in product(folders, names):
+        model = folder / name
         if model.is_file():
             tokenizer = "moses" if kind == "subword_nmt" else "none"
             return replace(description, subwords=kind, subword_model=model, preprocessing=tokenizer)
-    if not source:  # an encoder that `import hf` wrote
-        names = [(kind, SUBWORD_FILES[kind]) for kind in ("sentencepiece", "gpt2")]
-        for kind, name in (*names, *(("wordpiece", name) for name in WORDPIECE_FILES)):
-            if (data / name).is_file():
-                return replace(description, subwords=kind, subword_model=data / name)
     return description
 
 
