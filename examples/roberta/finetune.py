@@ -204,7 +204,7 @@ def train(args: Namespace) -> None:
     set_seed(args.seed)  # before the head is made
     model, tokenizer = load(AutoModelForSequenceClassification, args.model, **options)
     check_length(args.length, model)
-    start_from_pooler(model, args.model)
+    start_from_pooler(model)
 
     def read(files: dict[str, str]) -> dict[str, Dataset]:
         paths = {name: find_file(args.data, file) for name, file in files.items()}

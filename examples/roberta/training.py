@@ -18,7 +18,6 @@ import diet_fairseq.hf  # noqa: F401
 import datasets
 import torch
 from filelock import FileLock, Timeout
-from safetensors import safe_open
 from transformers import AutoTokenizer, Trainer, TrainerCallback, TrainingArguments
 from transformers.utils import logging
 
@@ -96,14 +95,14 @@ def load(kind: Any, folder: Path, **options: Any) -> tuple[Any, Any]:
     return kind.from_pretrained(folder, **options), AutoTokenizer.from_pretrained(folder)
 
 
-def start_from_pooler(model: Any, folder: Path) -> None:
-    """Let a classifier begin with BERT's pooler, if next sentences have trained it."""
-    with safe_open(folder / "model.safetensors", "pt") as file:
-        if "nsp_head.weight" not in file.keys():  # noqa: SIM118  not a dictionary
-            return
+def start_from_pooler(model: Any) -> None:
+    """Let a classifier begin with BERT's pooler, if next sentences have trained its zero biases."""
+    pooler = getattr(model.model, "pooler", None)
+    if pooler is None or not pooler.bias.any():
+        return
     with torch.no_grad():
         for name, parameter in model.classifier.dense.named_parameters():
-            parameter.copy_(model.model.pooler.get_parameter(name))
+            parameter.copy_(pooler.get_parameter(name))
 
 
 def check_length(length: int, model: Any) -> None:
