@@ -2,10 +2,18 @@
 
 from itertools import product
 
+GIVEN = {*config}  # the keys without defaults
 check_config(EXAMPLES / "roberta" / "schema.yaml")
 
 FOLDER = config["folder"]
 SUBWORDS = f"{FOLDER}/subwords/" + ("codes" if config["subwords"] == "subword_nmt" else "sentencepiece.model")
+START = START_DIGEST = None
+MODEL = MODEL_MB[config["size"]]  # memory of a training, in megabytes
+
+
+include: "start.smk"
+
+
 TASKS, QUESTIONS, TUNING = config["tasks"], config["questions"], config["tuning"]
 DOWNLOADS = config["downloads"]
 
@@ -22,13 +30,23 @@ TRAINING = ("size", "objective", "length", "positions", "updates", "batch", "lea
 SCHEMES = {
     label: model.split()[0].partition("_")[2] for label, model in config["models"].items() if isinstance(model, str)
 }
-check_schemes({f"config.models.{label}": scheme for label, scheme in SCHEMES.items()}, translation=False)
+if "start" in config:
+    SCHEMES = {label: scheme.split()[0] for label, scheme in config["models"].items()}
+KEY = "schemes" if START else "models"
+check_schemes(
+    {f"config.{KEY}.{label}": scheme for label, scheme in SCHEMES.items() if not (START and scheme == "start")},
+    translation=False,
+)
 
 
 def run_name(label, seed):
     """The name of a pretraining's folder, which depends on the settings."""
-    settings = settings_of(*DATA, *TRAINING) | {"model": config["models"][label], "seed": seed}
-    settings |= user_code(SCHEMES[label])
+    keys = [*DATA, *TRAINING]
+    settings = {"model": config["models"][label], "seed": seed}
+    if START:
+        keys = [key for key in keys if key not in PARTS_OF_START]
+        settings["start"] = START_DIGEST
+    settings |= settings_of(*keys) | user_code(SCHEMES[label])
     return f"{label}-s{seed}-{digest(settings)}"
 
 
@@ -57,6 +75,9 @@ for label, seed in product(config["models"], config["pretraining_seeds"]):
         )
     MODELS[model_name(label, seed)] = (run_name(base, seed), f"checkpoint_*_{updates}.pt")
 
+if START:
+    MODELS[f"{AS_IT_WAS}-{START_DIGEST}"] = (None, "model.pt")
+
 if config["gpus"] != "auto" and config["batch"] % max(1, config["gpus"]):
     raise WorkflowError(f"config.batch must be a multiple of gpus, {config['gpus']}, but is {config['batch']}")
 GPUS, THREADS = divide_machine(len(RUNS))
@@ -73,6 +94,12 @@ def tuning_names(task):
 
 # A length that the model has no positions for, or a stride without room, would fail after pretraining.
 POSITIONS = max(config["positions"] or 0, config["length"])
+if START:
+    POSITIONS = start_positions(START_CONFIG) or math.inf
+    if config["length"] > POSITIONS:
+        raise WorkflowError(
+            f"config.length must be at most {POSITIONS}, the positions of start, but is {config['length']}: use {POSITIONS}"
+        )
 for label, settings in [*TASKS.items(), *([("questions", QUESTIONS)] if QUESTIONS else [])]:
     length = (TUNING | settings)["length"]
     if length > POSITIONS:
@@ -85,14 +112,16 @@ if unknown := {*config["wikitext"]} - {file for files in [*config["text"].values
     raise WorkflowError(f"config.wikitext must name files of text or valid, but has {min(unknown)}")
 
 
+def result_files(model):
+    """The results of a model's fine-tunings."""
+    tasks = [*TASKS, *(["questions"] if QUESTIONS else [])]
+    return [f"{FOLDER}/tuning/{model}/{task}/{name}/result.json" for task in tasks for name in tuning_names(task)]
+
+
 # Label of a model -> the results of its fine-tunings.
-RESULTS = {
-    label: [
-        f"{FOLDER}/tuning/{model_name(label, seed)}/{task}/{name}/result.json"
-        for seed in config["pretraining_seeds"]
-        for task in [*TASKS, *(["questions"] if QUESTIONS else [])]
-        for name in tuning_names(task)
-    ]
+RESULTS = {AS_IT_WAS: result_files(f"{AS_IT_WAS}-{START_DIGEST}")} if START else {}
+RESULTS |= {
+    label: [file for seed in config["pretraining_seeds"] for file in result_files(model_name(label, seed))]
     for label in config["models"]
 }
 
@@ -147,7 +176,7 @@ OBJECTIVES = {
 
 OPTIONS, OPTIMIZER = (quoted_words(f"config.{key}", config[key]) for key in ("options", "optimizer"))
 MODEL_OPTIONS = {
-    label: quoted_words(f"config.models.{label}", model.partition(" ")[2])
+    label: quoted_words(f"config.{KEY}.{label}", model.partition(" ")[2])
     for label, model in config["models"].items()
     if isinstance(model, str)
 }
@@ -166,6 +195,15 @@ def text_options(wildcards):
     return " ".join(options)
 
 
+def start_options(scheme):
+    """The options of a model that starts from another model; the shell reads them from its folder."""
+    if scheme == "start":
+        options = f"$(cat {START}/options-start.txt)"
+    else:
+        options = f"$(sed s/SCHEME/{scheme}/ {START}/options-swap.txt)"
+    return f"{options} --finetune-from-model {START}/model.pt"
+
+
 def pretraining_options(wildcards):
     """All options that affect what is learnt, except the batch; the model's options come last and win."""
     label, seed = RUNS[wildcards.run]
@@ -174,9 +212,10 @@ def pretraining_options(wildcards):
     # Compressed keys are a share of a sample's in DIET (appendix A): these keep its length.
     compressed = "linformer" in model or "diet_abs_lin" in model
     positions = config["length"] if compressed else max(config["positions"] or 0, config["length"])
+    shape = start_options(model) if START else f"--arch {model}_{config['size']}"
     return (
-        f"--arch {model}_{config['size']} {OBJECTIVES[config['objective']]}"
-        f" --tokens-per-sample {config['length']} --max-positions {positions}"
+        f"{shape} {OBJECTIVES[config['objective']]} --tokens-per-sample {config['length']}"
+        f"{'' if START else f' --max-positions {positions}'}"
         f" --optimizer {OPTIMIZER} --weight-decay {config['weight_decay']}"
         f" --clip-norm {config['clip_norm']} --lr {config['learning_rate']} --lr-scheduler linear_ratio"
         f" --warmup-ratio {config['warmup']} --max-update {updates} --seed {seed}"
@@ -186,13 +225,21 @@ def pretraining_options(wildcards):
     )
 
 
+def known_architecture(scheme):
+    """Options that only the shell can read, and an architecture like the model's for the check of the other options."""
+    if not START:
+        return "", ""
+    kind = "roberta" if START_CONFIG.get("model_type") in ("roberta", "xlm-roberta", "distilbert") else "bert"
+    return start_options(scheme), f"--arch {kind}_{'learned' if scheme == 'start' else scheme}"
+
+
 for name, (label, seed) in RUNS.items():
     if seed == config["pretraining_seeds"][0]:
         check_training_options(
-            pretraining_options(SimpleNamespace(run=name)),
+            pretraining_options(SimpleNamespace(run=name)).replace(*known_architecture(SCHEMES[label])),
             {
                 "config.options": OPTIONS,
-                f"config.models.{label}": MODEL_OPTIONS[label],
+                f"config.{KEY}.{label}": MODEL_OPTIONS[label],
                 "config.optimizer": OPTIMIZER,
                 "config.objective": OBJECTIVES[config["objective"]],
             },

@@ -25,6 +25,8 @@ STATISTICS: dict[str, Callable[[list[float]], float]] = {
 }
 #: entries of a curve that are no measure
 OTHERS = ("update", "loss", "runtime", "per_second", "epoch")
+#: name of the model that trainings start from
+AS_IT_WAS = "as it was"
 SETTING = ["model", "task", "rate", "epochs"]
 
 
@@ -65,12 +67,21 @@ def tuning(args: Namespace) -> None:
     write_table(args.output, table.reset_index())
 
 
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """The entries of a log of fairseq-train or fairseq-validate, which are JSON objects."""
+    lines = path.read_text(encoding="utf-8").split("\n")
+    return [json.loads(line[line.index("{") :]) for line in lines if '{"epoch"' in line]
+
+
 def pretraining(args: Namespace) -> None:
     """The losses on held-out text, in bits, by fairseq-train's logs."""
     rows = []
+    if args.start:
+        losses = [entry["valid_loss"] for entry in read_log(args.start) if "valid_loss" in entry]
+        loss = losses[-1] if losses else ""  # none of a model with a new head
+        rows.append({"model": AS_IT_WAS, "valid loss, bits": loss, "least, bits": loss})
     for run in args.runs:
-        lines = (run / "train.log").read_text(encoding="utf-8").split("\n")
-        entries = [json.loads(line[line.index("{") :]) for line in lines if '{"epoch"' in line]
+        entries = read_log(run / "train.log")
         valid = [entry for entry in entries if "valid_loss" in entry]
         speeds = [float(entry["wps"]) for entry in entries if "wps" in entry]
         losses = [entry["valid_loss"] for entry in valid]  # none with --disable-validation
@@ -85,6 +96,22 @@ def pretraining(args: Namespace) -> None:
             }
         )
     write_table(args.output, pandas.DataFrame(rows))
+
+
+def adaptation(args: Namespace) -> None:
+    """A row for each model, with its loss on held-out text and its measures of all tasks."""
+    losses = pandas.read_csv(args.pretraining, index_col="model")["valid loss, bits"]
+    table = losses.to_frame()
+    if args.tables:
+        measures = pandas.concat([pandas.read_csv(path) for path in args.tables])
+        # the model before any training has a digest of its files in its name
+        is_start = ~measures.model.isin(losses.index)
+        measures.loc[is_start, "model"] = AS_IT_WAS
+        measures["measure"] = measures.task + " " + measures.measure
+        columns = list(dict.fromkeys(measures.measure))
+        wide = measures.pivot(index="model", columns="measure", values="median")
+        table = table.join(wide[columns])
+    write_table(args.output, table.reset_index())
 
 
 def write_table(path: Path, table: pandas.DataFrame) -> None:
@@ -107,6 +134,12 @@ def main() -> None:
     command.set_defaults(run=pretraining)
     command.add_argument("output", type=Path)
     command.add_argument("--runs", type=Path, nargs="+", required=True)
+    command.add_argument("--start", type=Path, help="log of fairseq-validate, of the first model")
+    command = commands.add_parser("adaptation")
+    command.set_defaults(run=adaptation)
+    command.add_argument("output", type=Path)
+    command.add_argument("--pretraining", type=Path, required=True)
+    command.add_argument("--tables", type=Path, nargs="*", default=[], help="of `tuning`")
     args = parser.parse_args()
     args.run(args)
 

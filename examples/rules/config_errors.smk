@@ -34,6 +34,8 @@ PATTERN_RULES = {
     r"^[A-Za-z0-9][A-Za-z0-9_-]*$": WORDS_AND_SIGNS,
     r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$": f"{WORDS_AND_SIGNS}, dots and +",
     r"^(?!pretraining$)[A-Za-z0-9][A-Za-z0-9_.+-]*$": f"{WORDS_AND_SIGNS}, dots and +, and must not be pretraining",
+    r"^(?!(pretraining|adaptation|as_it_was)$)[A-Za-z0-9][A-Za-z0-9_.+-]*$": f"{WORDS_AND_SIGNS}, dots and +, and must not be"
+    " pretraining, adaptation or as_it_was",
     r"^(?!questions$)[A-Za-z0-9][A-Za-z0-9_.+-]*$": f"{WORDS_AND_SIGNS}, dots and +, and must not be questions",
     r"^(?!(folder|scheme|size|seeds|test|model|BLEU|chrF|parameters|minutes)$)[A-Za-z0-9][A-Za-z0-9_.+-]*$": f"{WORDS_AND_SIGNS},"
     " dots and +, and must not be a column that the table has anyway",

@@ -22,22 +22,26 @@ from diet_fairseq.errors import exit_with_one_line
 from diet_fairseq.text.lines import read_lines, read_pairs, write_lines
 from diet_fairseq.text.subwords import SUBWORD_FILES
 from diet_fairseq.text.tokenizer import FAIRSEQ_MARKS, Tokenizer
-from diet_fairseq.translate.model_files import dictionary_paths
+from diet_fairseq.translate.model_files import dictionary_paths, resolve_model
 from diet_fairseq.translate.model_json import read_model_json
 
 CHUNK = 10_000  # lines
 #: value of the first argument that names a model folder
 START = "start"
+#: value of the first argument that names an encoder's checkpoint
+CHECKPOINT = "checkpoint"
 #: number of unknown tokens to print
 EXAMPLES = 10
 
 
 @cache  # one in each process
-def load_tokenizer(kind: str, model: Path, language: str, side: int) -> Tokenizer:
+def load_tokenizer(
+    kind: str, model: Path, language: str, side: int, lower: bool = False
+) -> Tokenizer:
     """The tokenizer of a text; ``side`` is 0 for the source and 1 for the target."""
     if kind == START:
         return read_model_json(model).tokenizers[side]
-    return Tokenizer(kind, model, language, kind == "subword_nmt")
+    return Tokenizer(kind, model, language, kind == "subword_nmt", lower)
 
 
 def encode(lines: list[str], arguments: tuple, longest: int, split: bool) -> list[list[str]]:
@@ -112,8 +116,10 @@ class StartText:
 
 def main() -> None:
     parser = ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("kind", choices=[*SUBWORD_FILES, START])
-    parser.add_argument("model", type=Path, help="file, or folder with model.json")
+    parser.add_argument("kind", choices=[*SUBWORD_FILES, START, CHECKPOINT])
+    parser.add_argument(
+        "model", type=Path, help="file, folder with model.json, or an encoder's checkpoint"
+    )
     parser.add_argument(
         "--text", nargs=3, action="append", required=True, metavar=("LANGUAGE", "INPUT", "OUTPUT")
     )
@@ -126,9 +132,14 @@ def main() -> None:
     if len(args.text) == 2:  # line n belongs to line n
         for _ in read_pairs(*(Path(text[1]) for text in args.text)):
             pass
+    kind, model, lower = args.kind, args.model, False
+    if kind == CHECKPOINT:
+        description = resolve_model(model, translates=False)
+        kind, lower = description.subwords, description.lower
+        model = description.subword_model
     for side, (language, source, output) in enumerate(args.text):
-        arguments, longest = (args.kind, args.model, language, side), args.longest
-        start = StartText(args.model, side, longest) if args.kind == START else None
+        arguments, longest = (kind, model, language, side, lower), args.longest
+        start = StartText(model, side, longest) if kind == START else None
         work = partial(encode, arguments=arguments, longest=longest, split=args.split)
         encoded = map_lines(work, read_lines(Path(source)), args.workers)
         if start:

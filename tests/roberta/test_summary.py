@@ -89,3 +89,27 @@ def test_pairs_of_languages_count_in_no_mean(script):
     values = dict(script("summary").values_of({"curve": [{"f1": 1}], "tests": tests}, "diet"))
     assert values["MLQA f1"] == 15
     assert values["MLQA f1 de-en"] == 90
+
+
+def test_the_model_as_it_was_is_the_first_row(script, tmp_path, monkeypatch):
+    log = {"epoch": 1, "valid_loss": "5.5", "valid_num_updates": "1"}
+    (tmp_path / "start.log").write_text(f"{json.dumps(log)}\n")
+    run = tmp_path / "rel-s1"
+    run.mkdir()
+    (run / "train.log").write_text(json.dumps(log | {"valid_loss": "4.5"}))
+    tables = []
+    for number, model in enumerate(("as_it_was-1a2b", "rel-s1")):
+        tables.append(tmp_path / f"{number}.csv")
+        tables[-1].write_text(
+            f"model,task,rate,epochs,measure,median\n{model},RTE,0.1,1,accuracy,{50 + number}\n"
+        )
+    for words in (
+        ["pretraining", tmp_path / "losses.csv", "--runs", run, "--start", tmp_path / "start.log"],
+        ["adaptation", tmp_path / "table.csv", "--pretraining", tmp_path / "losses.csv",
+         "--tables", *tables],
+    ):  # fmt: skip
+        monkeypatch.setattr(sys, "argv", ["summary.py", *map(str, words)])
+        script("summary").main()
+    assert (tmp_path / "table.csv").read_text() == (
+        'model,"valid loss, bits",RTE accuracy\nas it was,5.5,50\nrel-s1,4.5,51\n'
+    )
