@@ -74,7 +74,7 @@ def shape_flags(options: Mapping[str, Any]) -> list[str]:
         value = options[name]
         default = getattr(defaults, name, PARSER_DEFAULTS.get(name))
         if value != default and not (value in OFF and default in OFF):
-            words += _words(action, value)
+            words += option_words(action, value)
     return words
 
 
@@ -94,7 +94,7 @@ def position_flags(options: Mapping[str, Any], *stacks: Any) -> list[str]:
         name = action.dest
         is_other = name in given and given[name] != defaults[name] and name != "attention_backend"
         if is_other and given[name] is not None:
-            words += _words(action, given[name])
+            words += option_words(action, given[name])
     return words
 
 
@@ -127,7 +127,7 @@ def _actions() -> list[Any]:
     return parser._actions
 
 
-def _words(action: Any, value: Any) -> list[str]:
+def option_words(action: Any, value: Any) -> list[str]:
     """The words of a command line that set an option."""
     flag = action.option_strings[0]
     if action.nargs == 0:  # a flag without a value

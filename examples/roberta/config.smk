@@ -34,8 +34,9 @@ if "start" in config:
     SCHEMES = {label: scheme.split()[0] for label, scheme in config["models"].items()}
 KEY = "schemes" if START else "models"
 check_schemes(
-    {f"config.{KEY}.{label}": scheme for label, scheme in SCHEMES.items() if not (START and scheme == "start")},
+    {f"config.{KEY}.{label}": scheme for label, scheme in SCHEMES.items()},
     translation=False,
+    others=["start"] if START else (),
 )
 
 

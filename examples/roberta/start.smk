@@ -41,20 +41,14 @@ def digest_start(start):
 
     Digests of files are stored with size and time, because every job reads the rules anew.
     """
-    known, digests, contents = Path(FOLDER) / "start" / "digests.json", {}, []
+    known = Path(FOLDER) / "start" / "digests.json"
     stored = json.loads(known.read_text(encoding="utf-8")) if known.is_file() else {}
-    for file in list_start_files(start):
-        status = file.stat()
-        key = f"{status.st_size} {status.st_mtime_ns} {file.absolute()}"
-        if key not in stored:
-            with open(file, "rb") as content:
-                stored[key] = hashlib.file_digest(content, "sha256").hexdigest()
-        digests[key] = stored[key]
-        contents.append([file.name, stored[key]])
+    files = {str(file): file for file in list_start_files(start)}
+    digests = run_path(str(EXAMPLES / "scripts" / "start.py"))["digest_files"](files, stored)
     if workflow.is_main_process and not workflow.dryrun:
         known.parent.mkdir(parents=True, exist_ok=True)
         known.write_text(json.dumps(digests, indent=1), encoding="utf-8")
-    return digest(contents)
+    return digest([[file.name, digests[path][2]] for path, file in files.items()])
 
 
 def read_start_config(start):

@@ -45,6 +45,7 @@ from diet_fairseq.translate.model_files import (
     dictionary_paths,
     resolve_model,
 )
+from diet_fairseq.translate.training_options import option_words
 
 #: models that masked language modelling continues to train -> the start of their --arch
 CLASSES = {"diet_bert": "bert", "diet_roberta": "roberta"}
@@ -149,13 +150,9 @@ def model_options(arch: str, options: Mapping[str, Any]) -> Iterator[tuple[str, 
     ARCH_MODEL_REGISTRY[arch].add_args(parser)
     for action in parser._actions:
         value = options.get(action.dest)
-        if action.dest in OTHER_OPTIONS or value is None or value == action.default:
-            continue
-        flag = action.option_strings[0]
-        if value is True and action.nargs == 0:
-            yield action.dest, flag
-        elif value is not False:
-            yield action.dest, f"{flag} {shlex.quote(str(value))}"
+        is_default = value is None or value is False or value == action.default
+        if action.dest not in OTHER_OPTIONS and not is_default:
+            yield action.dest, shlex.join(option_words(action, value))
 
 
 def main() -> None:
