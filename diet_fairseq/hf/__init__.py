@@ -27,6 +27,7 @@ from .encoders import (  # noqa: E402
     DietForQuestionAnswering,
     DietForSequenceClassification,
 )
+from .swap import swap_positions  # noqa: E402
 from .tokenizer import DietEncoderTokenizer, DietTokenizer  # noqa: E402
 from .transformer import DietForConditionalGeneration, DietTransformerModel  # noqa: E402
 
@@ -62,4 +63,5 @@ __all__ = [
     "DietTokenizer",
     "DietTransformerConfig",
     "DietTransformerModel",
+    "swap_positions",
 ]

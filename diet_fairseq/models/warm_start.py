@@ -1,7 +1,6 @@
 """``--finetune-from-model`` across position schemes: parameters that fit are loaded."""
 
 import logging
-import re
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,29 +9,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ..attention.context import drop_none, score_terms
 from ..config import PositionConfig
 from ..errors import UserError
-from ..positions import PositionScheme
 from ..positions.description import Description, describe, list_differences, parse_description
-from ..positions.gain import ScoreParameters
-from ..transformer import PositionalAttention
+from ..transformer.scheme_change import adapt, attention_kind
 from .growing import grow
 from .lengthening import lengthen
 
 logger = logging.getLogger(__name__)
-
-POSITIONS = {"positions", "cross_positions"}
-#: modules of cross-attention, which has another scheme than self-attention
-CROSS = {"cross_positions", "encoder_attn"}
-COMPRESSION = {"compress_k", "compress_v", "compress_layer"}
-#: the end of the name of a scheme's `PositionScheme.score_terms`
-TERMS = "positions.terms"
-#: parts in which a model may differ from the checkpoint that it starts from
-DIFFERENT = {"segments", "embed_positions", "embed_segments", "pooler", "nsp_head", "lm_head"}
-DIFFERENT |= POSITIONS | COMPRESSION
 
 
 @dataclass
@@ -129,129 +115,13 @@ def drop_incomparable(
             " loaded", old.get("input"), new["input"],
         )  # fmt: skip
     reasons = list_differences(old, new)
-    if not reasons or not any(map(_kind, checkpoint)):
+    if not reasons or not any(map(attention_kind, checkpoint)):
         return checkpoint
     logger.warning(
         "the checkpoint's position parameters are not loaded, because they were trained with other"
         " options (%s): to load them, give these options", ", ".join(reasons),
     )  # fmt: skip
-    return {name: tensor for name, tensor in checkpoint.items() if _kind(name) is None}
-
-
-def adapt(
-    model: nn.Module, checkpoint: Mapping[str, Tensor], description: Description | None = None
-) -> dict[str, Tensor]:
-    """The checkpoint's parameters, converted to parameters of ``model``.
-
-    Missing parameters of positions and segments start at zero (`PositionScheme.zero`). Queries, of
-    words and of TUPE's positions, are rescaled where another number of terms shares their scale
-    (`PositionScheme.score_terms`): the new model computes the old model's function, except
-    for positions that are dropped.
-
-    The checkpoint is returned unchanged if nothing differs, if a shape differs, or if parts other
-    than positions, segments and their readers differ; PyTorch's strict load then decides.
-    """
-    model_state = model.state_dict()
-    # the number of terms is the model's own
-    parameters = {name: x for name, x in checkpoint.items() if not name.endswith(TERMS)}
-    parameters = add_gains(model, parameters)
-    taken = {name: tensor for name, tensor in parameters.items() if name in model_state}
-    # another scheme's gain is left out with its parameters
-    kinds = {_kind(name) for name in taken if not name.endswith(".gain")}
-    taken = {name: tensor for name, tensor in taken.items() if _kind(name) in kinds}
-    missing = [name for name in model_state if name not in taken and not name.endswith(TERMS)]
-    unexpected = [name for name in parameters if name not in taken]
-    differing = [_parts(name) for name in missing + unexpected]
-    scales = find_query_scales(model, checkpoint, description)
-    partial_schemes = {_kind(name) for name in taken} & {_kind(name) for name in missing} - {None}
-    compresses = any(_parts(name) & COMPRESSION for name in taken)
-    if (
-        not (differing or any(scale != 1 for scale in scales.values()))
-        or partial_schemes
-        or any(model_state[name].shape != tensor.shape for name, tensor in taken.items())
-        or not all(parts & DIFFERENT for parts in differing)
-        or (compresses and any(parts & COMPRESSION for parts in differing))
-    ):
-        return dict(checkpoint)
-
-    for name, module in model.named_modules():
-        if not any(parameter.startswith(f"{name}.") for parameter in missing):
-            continue
-        if isinstance(module, PositionScheme):
-            module.zero()
-        elif name.endswith(("embed_segments", "embed_positions")):
-            for parameter in module.parameters():
-                nn.init.zeros_(parameter)
-    adapted = {**model.state_dict(), **taken}
-    for name, scale in scales.items():
-        if name in taken:
-            adapted[name] = adapted[name] * scale
-    logger.info("warm start: %d parameters are loaded from the checkpoint", len(taken))
-    for label, names in (("not in the checkpoint", missing), ("not loaded", unexpected)):
-        if names:
-            without_layers = dict.fromkeys(re.sub(r"\.\d+\.", ".*.", name) for name in names)
-            logger.info("%s: %s", label, ", ".join(without_layers))
-    return adapted
-
-
-def find_query_scales(
-    model: nn.Module, checkpoint: Mapping[str, Tensor], description: Description | None
-) -> dict[str, float]:
-    """The factors of the query parameters of a checkpoint that keep the scores unchanged.
-
-    A score is divided by the root of the number of terms that share its scale, and this number may
-    differ between the checkpoint and the model.
-
-    Returns:
-        name of a parameter -> factor
-    """
-    old = infer_score_terms(checkpoint) if description is None else description["score_terms"]
-    crosses = any(_kind(name) == "cross" for name in checkpoint)
-    scales: dict[str, float] = {}
-    modules = dict(model.named_modules())
-    for name, module in modules.items():
-        if not isinstance(module, PositionalAttention):
-            continue
-        cross = module.is_cross
-        shared = modules.get(f"{name.split('.layers.')[0]}.{'cross_' if cross else ''}positions")
-        shared = shared if isinstance(shared, PositionScheme) else None
-        schemes = drop_none(getattr(module, "positions", None) or shared)
-        scale = (score_terms(schemes) / (old if crosses or not cross else 1)) ** 0.5
-        queries = [f"{name}.q_proj"]
-        for place, part in modules.items():
-            if part in schemes:
-                queries += [f"{place}.{child}" for child in part.scaled_projections]
-        scales |= {f"{query}.{end}": scale for query in queries for end in ("weight", "bias")}
-    return scales
-
-
-def infer_score_terms(checkpoint: Mapping[str, Tensor]) -> int:
-    """Infer `PositionScheme.score_terms` of a checkpoint's scheme from the parameters."""
-    for name, tensor in checkpoint.items():
-        if name.endswith(TERMS):
-            return round(float(tensor))  # also of an average of checkpoints
-    return 2 if any("pos_q_linear" in name for name in checkpoint) else 1  # TUPE has 2
-
-
-def add_gains(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The checkpoint with a gain of 1 for every scheme that has parameters but no gain."""
-    gains = {
-        f"{name}.gain": torch.ones((), dtype=torch.float64)
-        for name, module in model.named_modules()
-        if isinstance(module, ScoreParameters)
-        and any(f"{name}.{parameter}" in checkpoint for parameter, _ in module.named_parameters())
-    }
-    return {**gains, **checkpoint}
-
-
-def _kind(name: str) -> str | None:
-    """The kind of attention whose positions a parameter belongs to: "self" or "cross"."""
-    parts = _parts(name)
-    return None if not parts & POSITIONS else "cross" if parts & CROSS else "self"
-
-
-def _parts(name: str) -> set[str]:
-    return set(name.split("."))
+    return {name: tensor for name, tensor in checkpoint.items() if attention_kind(name) is None}
 
 
 def record_description(state: dict[str, Any], ends_in_mask: bool = False) -> Description | None:

@@ -14,6 +14,7 @@ from ...positions.gain import ScoreParameters
 from ...positions.segments import SegmentScores
 from ...translate.training_options import stock_scheme
 from ..configuration import SIZES, DietEncoderConfig, DietTransformerConfig
+from ..families import SPAN
 
 #: names of activations: fairseq's -> transformers'
 ACTIVATIONS = {
@@ -27,40 +28,8 @@ ACTIVATIONS = {
 }
 #: transformers' -> fairseq's
 FAIRSEQ_ACTIVATIONS = {target: name for name, target in ACTIVATIONS.items() if name != "gelu_fast"}
-#: the classification head of version 0.2 for question answering, which reads every token
-SPAN = "span"
-#: prefix in fairseq -> prefix in transformers; the first match counts
-ENCODER_NAMES = {
-    "encoder.sentence_encoder.": "model.",
-    "encoder.lm_head.weight": "lm_head.decoder.weight",
-    "encoder.lm_head.bias": "lm_head.decoder.bias",
-    "encoder.lm_head.": "lm_head.",
-    "pooler.": "model.pooler.",
-}
-TRANSFORMER_NAMES = {
-    "decoder.output_projection.": "lm_head.",
-    "encoder.": "model.encoder.",
-    "decoder.": "model.decoder.",
-}
 #: suffix of the names of entries in fairseq's state that are not parameters
 VERSION = ".version"
-
-
-def rename_parameter(name: str, config: Any, head: str | None = None) -> str:
-    """The name in transformers of a parameter of fairseq's model.
-
-    Args:
-        config: the model's configuration in transformers
-        head: the name of the classification head in fairseq; None: there is none
-    """
-    names = TRANSFORMER_NAMES if config.is_encoder_decoder else ENCODER_NAMES
-    if head and not config.is_encoder_decoder:
-        prefix = "qa_outputs." if head == SPAN else "classifier."
-        names = names | {f"classification_heads.{head}.": prefix}
-    for before, after in names.items():
-        if name.startswith(before):
-            return after + name.removeprefix(before)
-    return name
 
 
 def transformer_config(model: Any) -> DietTransformerConfig:

@@ -1,18 +1,18 @@
-"""Description of a transformers class for `import hf`: options, names, vocabulary, text files."""
+"""A class of transformers for `import hf`: its family, vocabulary and text files."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import AfterValidator, BaseModel
-from torch import Tensor
 
 from ...files import MAX_VOCABULARY_BYTES, check_regular, read_json_object
 from ...text.subwords import copy_subwords
 from ...translate.directions import LANGUAGE
 from ...translate.model_json import DirectionsJson, Language
+from ..families import ModelFamily, State
 from .configuration import FAIRSEQ_ACTIVATIONS
 from .vocabulary import ADVICE, PIECES, Vocabulary
 
@@ -20,8 +20,6 @@ from .vocabulary import ADVICE, PIECES, Vocabulary
 ACTIVATION_NAMES = FAIRSEQ_ACTIVATIONS | {"swish": "swish", "gelu_pytorch_tanh": "gelu_accurate"}
 #: classes of tokenizers that read only ``tokenizer.json``
 GENERIC = ("PreTrainedTokenizer", "TokenizersBackend")
-#: parameters by name
-State = dict[str, Tensor]
 
 
 def _check_languages(value: str) -> str:
@@ -65,31 +63,18 @@ class TokenizerClass(BaseModel, strict=True):
     tokenizer_class: str | None = None
 
 
-class Family:
-    """Base class of the descriptions of classes of transformers."""
+class Family(ModelFamily):
+    """Base class of the families that `import hf` reads."""
 
     #: names of the tokenizer's classes that the import supports, without the suffix ``Fast``; the
     #: first is the class of folders that name no class, as in `transformers.AutoTokenizer`
     tokenizer_classes: ClassVar[tuple[str, ...]]
-    model_class: ClassVar[str]  # the name of the class whose outputs are compared
     headless_class: ClassVar[str]  # the name of the class without `heads`
-    #: option of the configuration -> the values that fairseq's model supports
-    allowed: ClassVar[dict[str, tuple[Any, ...]]]
-    options: ClassVar[dict[str, Any]]  # fairseq's options with one value for the whole class
-    #: patterns of parameter names in transformers -> names in fairseq; the first match counts, and
-    #: None leaves a parameter out
-    names: ClassVar[dict[str, str | None]]
-    option_names: ClassVar[dict[str, str]]  # fairseq's option -> name in the configuration
     #: fairseq's parameters with a row for each token -> index of their vocabulary
     token_tables: ClassVar[dict[str, int]]
-    position_tables: ClassVar[tuple[str, ...]] = ()  # fairseq's, with a row for each position
-    first_row: ClassVar[int]  # of position 0 in transformers' position tables; in fairseq it is 2
     optional: ClassVar[str] = r"(?!)"  # pattern of the parameters that a folder may lack
     #: pattern of the parameters of heads that are left out if the folder lacks them
     heads: ClassVar[str] = r"(?!)"
-    base_class: ClassVar[str | None] = None  # the name of an encoder's class without any head
-    #: pattern of the parameters of all heads, which an encoder's folder may lack together
-    all_heads: ClassVar[str] = r"(?!)"
     pieces: ClassVar[str] = PIECES  # the SentencePiece model
     #: pattern of fairseq's parameters that the class lacks and no training changes
     untrained: ClassVar[str] = r"(?!)"
@@ -119,13 +104,13 @@ class Family:
 
     def convert(self, tensors: State, vocabularies: list[Vocabulary], config: Any) -> State:
         """The parameters of fairseq's model from the parameters in transformers."""
-        state = dict(self.rename_to_fairseq(tensors))
+        state = self.fairseq_state(tensors)
         for name, index in self.token_tables.items():
             if name in state:  # an encoder may have no head
                 state[name] = vocabularies[index].rows(state[name])
         for name in self.position_tables:
             table = state[name][self.first_row :]
-            unused = table.new_zeros(2, table.size(1))  # rows 0 and 1, of padding
+            unused = table.new_zeros(2, table.size(1))  # fairseq's rows 0 and 1, of padding
             state[name] = torch.cat([unused, table])
         return state
 
@@ -158,17 +143,6 @@ class Family:
             the largest difference of their outputs, and the largest output
         """
         raise NotImplementedError
-
-    def rename_to_fairseq(self, tensors: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-        """Pairs of fairseq's name and the tensor, or other value."""
-        for name, tensor in tensors.items():
-            for pattern, new in self.names.items():
-                if match := re.fullmatch(pattern, name):
-                    if new is not None:
-                        yield match.expand(new), tensor
-                    break
-            else:
-                yield name, tensor  # which fairseq's model refuses
 
 
 def read_texts(folder: Path) -> Texts:

@@ -26,6 +26,7 @@ from ..configuration import (
     DietTransformerConfig,
     read_values,
 )
+from ..families import rename_parameter
 from ..tokenizer import FILES
 from .checkpoint import (
     MODEL,
@@ -34,7 +35,7 @@ from .checkpoint import (
     read_tensors,
     write_encoder_text,
 )
-from .configuration import VERSION, fairseq_args, rename_parameter
+from .configuration import VERSION, fairseq_args
 from .family import read_texts
 from .original import FAMILIES, import_original, read_model_type, refuse_config
 from .sentence_modules import copy_modules

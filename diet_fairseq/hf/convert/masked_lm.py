@@ -9,7 +9,17 @@ from fairseq.data.data_utils import collate_tokens
 from torch import Tensor
 
 from ...files import read_text
-from .family import GENERIC, Family, State
+from ..families import (
+    BODY,
+    HEAD,
+    BertFamily,
+    ElectraFamily,
+    EncoderFamily,
+    RobertaFamily,
+    State,
+    XLMRobertaFamily,
+)
+from .family import GENERIC, Family
 from .vocabulary import (
     ADVICE,
     MASK,
@@ -20,61 +30,21 @@ from .vocabulary import (
     read_pieces,
 )
 
-BODY = "encoder.sentence_encoder."
-HEAD = "encoder.lm_head."
-#: the beginning of the names of a layer's parameters in transformers
-LAYER = r"\w+\.encoder\.layer\.(\d+)\."
 DISTIL_LAYER = r"distilbert\.transformer\.layer\.(\d+)\."
 #: fairseq's symbols -> BERT's
 BERT_SPECIAL = {"<s>": "[CLS]", "<pad>": "[PAD]", "</s>": "[SEP]", "<unk>": "[UNK]",
                 MASK: "[MASK]"}  # fmt: skip
 
 
-class MaskedLM(Family):
+class MaskedLM(EncoderFamily, Family):
     """An encoder with BERT's names."""
 
-    allowed: ClassVar = {
-        "is_decoder": (False,),
-        "add_cross_attention": (False,),
-        "position_embedding_type": ("absolute",),
-        "hidden_act": ("gelu",),
-    }
-    names: ClassVar = {
-        r"\w+\.embeddings\.word_embeddings\.(.*)": rf"{BODY}embed_tokens.\1",
-        r"\w+\.embeddings\.position_embeddings\.(.*)": rf"{BODY}embed_positions.\1",
-        r"\w+\.embeddings\.token_type_embeddings\.(.*)": rf"{BODY}embed_segments.\1",
-        r"\w+\.embeddings\.LayerNorm\.(.*)": rf"{BODY}layernorm_embedding.\1",
-        rf"{LAYER}attention\.self\.([qkv])\w+\.(.*)": rf"{BODY}layers.\1.self_attn.\2_proj.\3",
-        rf"{LAYER}attention\.output\.dense\.(.*)": rf"{BODY}layers.\1.self_attn.out_proj.\2",
-        rf"{LAYER}attention\.output\.LayerNorm\.(.*)": rf"{BODY}layers.\1.self_attn_layer_norm.\2",
-        rf"{LAYER}intermediate\.dense\.(.*)": rf"{BODY}layers.\1.fc1.\2",
-        rf"{LAYER}output\.dense\.(.*)": rf"{BODY}layers.\1.fc2.\2",
-        rf"{LAYER}output\.LayerNorm\.(.*)": rf"{BODY}layers.\1.final_layer_norm.\2",
-        r"(?:lm_head|cls\.predictions)\.decoder\.weight": f"{HEAD}weight",
-        r"(?:lm_head|cls\.predictions)\.decoder\.bias": f"{HEAD}bias",
-        r"(?:lm_head|cls\.predictions)\.bias": None,  # transformers ties it to decoder.bias
-        r"(?:lm_head|cls\.predictions\.transform)\.dense\.(.*)": rf"{HEAD}dense.\1",
-        r"lm_head\.layer_norm\.(.*)": rf"{HEAD}layer_norm.\1",
-        r"cls\.predictions\.transform\.LayerNorm\.(.*)": rf"{HEAD}layer_norm.\1",
-    }
-    option_names: ClassVar = {
-        "encoder_layers": "num_hidden_layers",
-        "encoder_embed_dim": "hidden_size",
-        "encoder_ffn_embed_dim": "intermediate_size",
-        "encoder_attention_heads": "num_attention_heads",
-        "activation_fn": "hidden_act",
-        "dropout": "hidden_dropout_prob",
-        "attention_dropout": "attention_probs_dropout_prob",
-        "layer_norm_eps": "layer_norm_eps",
-    }
     token_tables: ClassVar = dict.fromkeys(
         (f"{BODY}embed_tokens.weight", f"{HEAD}weight", f"{HEAD}bias"), 0
     )
-    position_tables = (f"{BODY}embed_positions.weight",)
-    all_heads = r"lm_head\..*"
 
     def fairseq_options(self, config: Any, tensors: State) -> dict[str, Any]:
-        positions = config.max_position_embeddings - self.first_row
+        positions = self.num_positions(config)
         return super().fairseq_options(config, tensors) | {
             "max_positions": positions,
             "tokens_per_sample": positions,
@@ -135,32 +105,20 @@ class MaskedLM(Family):
         return float(differences[worst]), float(largest[worst])
 
 
-class Bert(MaskedLM):
+class Bert(BertFamily, MaskedLM):
     """Segments at the input, a pooler, and the two next-sentence classes in reverse order.
 
     The multilingual MiniLM and E5 are BERTs with the tokenizer of XLM-R.
     """
 
-    model_class = "BertForPreTraining"
     headless_class = "BertForMaskedLM"
-    base_class = "BertModel"
-    all_heads = r"cls\..*"
     tokenizer_classes: ClassVar[tuple[str, ...]] = (
         "BertTokenizer",
         "XLMRobertaTokenizer",
         *GENERIC,
     )
-    allowed: ClassVar = MaskedLM.allowed | {
-        "hidden_act": ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "tanh"),
-    }
-    names: ClassVar = MaskedLM.names | {
-        r"bert\.pooler\.dense\.(.*)": r"pooler.\1",
-        r"cls\.seq_relationship\.(.*)": r"nsp_head.\1",
-    }
     optional = r"bert\.pooler\..*|cls\.seq_relationship\..*"
     heads = r"cls\.seq_relationship\..*"
-    first_row = 0
-    options: ClassVar = {"arch": "bert_learned", "segment_scheme": "input"}
 
     def fairseq_options(self, config: Any, tensors: State) -> dict[str, Any]:
         return super().fairseq_options(config, tensors) | {
@@ -216,23 +174,13 @@ def read_words(folder: Path) -> dict[str, int]:
     return words | read_added_tokens(folder)
 
 
-class Electra(Bert):
+class Electra(ElectraFamily, Bert):
     """BERT with narrower embeddings and no pooler; only the generator has a language-model head.
 
     A discriminator is imported without its head.
     """
 
-    model_class = "ElectraForMaskedLM"
-    base_class = "ElectraModel"
-    all_heads = r"generator_.*"
     tokenizer_classes: ClassVar[tuple[str, ...]] = ("BertTokenizer", "ElectraTokenizer", *GENERIC)
-    allowed: ClassVar = MaskedLM.allowed
-    names: ClassVar = MaskedLM.names | {
-        r"electra\.embeddings_project\.(.*)": rf"{BODY}project_in.\1",
-        r"generator_predictions\.dense\.(.*)": rf"{HEAD}dense.\1",
-        r"generator_predictions\.LayerNorm\.(.*)": rf"{HEAD}layer_norm.\1",
-        r"generator_lm_head\.(.*)": rf"{HEAD}\1",
-    }
     optional = r"(?!)"
     heads = r"(?!)"
     untrained = r"pooler\..*"
@@ -255,6 +203,7 @@ class DistilBert(Bert):
 
     model_class = "DistilBertForMaskedLM"
     base_class = "DistilBertModel"
+    masked_lm_class = "DistilBertForMaskedLM"
     all_heads = r"vocab_.*"
     tokenizer_classes: ClassVar[tuple[str, ...]] = (
         "DistilBertTokenizer",
@@ -290,24 +239,13 @@ class DistilBert(Bert):
         return MaskedLM.fairseq_options(self, config, tensors)
 
 
-class XLMRoberta(UnigramPieces, MaskedLM):
+class XLMRoberta(UnigramPieces, XLMRobertaFamily, MaskedLM):
     """RoBERTa with SentencePiece's pieces; the only token type is added to the positions."""
 
-    model_class = "XLMRobertaForMaskedLM"
-    base_class = "XLMRobertaModel"
     tokenizer_classes: ClassVar[tuple[str, ...]] = ("XLMRobertaTokenizer", *GENERIC)
-    allowed: ClassVar = MaskedLM.allowed | {"type_vocab_size": (1,), "pad_token_id": (1,)}
-    first_row = 2
-    options: ClassVar = {"arch": "roberta_learned"}
 
     def vocabularies(self, folder: Path, config: Any) -> list[Vocabulary]:
         return [Vocabulary.from_tokens(read_pieces(folder), config.vocab_size, {MASK: MASK})]
-
-    def convert(self, tensors: State, vocabularies: list[Vocabulary], config: Any) -> State:
-        state = super().convert(tensors, vocabularies, config)
-        kind = state.pop(f"{BODY}embed_segments.weight")[0]  # (d,)
-        state[f"{BODY}embed_positions.weight"][2:] += kind
-        return state
 
     def restore(self, state: State, vocabularies: list[Vocabulary], config: Any) -> State:
         state = super().restore(state, vocabularies, config)
@@ -315,9 +253,7 @@ class XLMRoberta(UnigramPieces, MaskedLM):
         return state | {f"{BODY}embed_segments.weight": kind}
 
 
-class Roberta(BytePairs, XLMRoberta):
+class Roberta(BytePairs, RobertaFamily, XLMRoberta):
     """RoBERTa, whose dictionary contains GPT-2's numbers of pieces instead of pieces."""
 
-    model_class = "RobertaForMaskedLM"
-    base_class = "RobertaModel"
     tokenizer_classes: ClassVar[tuple[str, ...]] = ("RobertaTokenizer", *GENERIC)

@@ -242,12 +242,11 @@ def read_config(family: Family, folder: Path) -> Any:
     values = read_values(path, LARGEST, ADVICE)
     if (start := read_start_tokens(folder).decoder_start_token_id) is not None:
         values["decoder_start_token_id"] = start  # generation_config.json may have another
-    for name, allowed in family.allowed.items():
-        if name in values and values[name] not in allowed:
-            raise UserError(
-                f"config.json has {name} {shorten(str(values[name]))}, but fairseq's model has "
-                f"{' or '.join(map(str, allowed))}: this folder can't be imported"
-            )
+    if name := family.find_unsupported(values):
+        raise UserError(
+            f"config.json has {name} {shorten(str(values[name]))}, but fairseq's model has "
+            f"{' or '.join(map(str, family.allowed[name]))}: this folder can't be imported"
+        )
     with refuse_config(path):
         return model_class(family).config_class(**values)
 

@@ -23,11 +23,12 @@ from ..encoders import (
     DietForQuestionAnswering,
     DietForSequenceClassification,
 )
+from ..families import SPAN, rename_parameter
 from ..tokenizer import FILES, SUBWORDS, DietEncoderTokenizer, DietTokenizer, gpt2_tokenizer
 from ..transformer import DietForConditionalGeneration
 from ..word_pieces import wordpiece_tokenizer
 from .card import model_card, read_kept, read_top
-from .configuration import SPAN, VERSION, encoder_config, rename_parameter, transformer_config
+from .configuration import VERSION, encoder_config, transformer_config
 from .generation import to_generation
 from .original import ORIGINAL, source_folders
 from .sentence_modules import MODULES, write_modules

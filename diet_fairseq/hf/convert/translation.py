@@ -21,7 +21,8 @@ from ...files import MAX_VOCABULARY_BYTES, check_regular, read_json_object
 from ...text.subwords import TARGET as TARGET_PREFIX
 from ...text.subwords import copy_subwords
 from ...translate.directions import EOS, LANGUAGE, SOURCE, TARGET, Directions, Marks
-from .family import ACTIVATION_NAMES, GENERIC, Family, State, Texts, read_texts
+from ..families import State
+from .family import ACTIVATION_NAMES, GENERIC, Family, Texts, read_texts
 from .vocabulary import (
     ADVICE,
     SPECIAL,

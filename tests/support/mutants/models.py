@@ -29,6 +29,7 @@ from diet_fairseq.transformer import (
     StackConfig,
     attention,
     layer,
+    scheme_change,
 )
 from diet_fairseq.transformer.stack import Stack
 from tests.support.mutants.catching import Patch, instead_of, instead_of_scores
@@ -217,7 +218,7 @@ def a_start_with_random_positions(original, self):
 
 
 def content_that_keeps_its_scale(patch: Patch) -> None:
-    patch.setattr(warm_start, "PositionalAttention", NoPositions)
+    patch.setattr(scheme_change, "PositionalAttention", NoPositions)
 
 
 @instead_of(warm_start, "list_differences")
