@@ -17,6 +17,22 @@ BODY = "encoder.sentence_encoder."
 HEAD = "encoder.lm_head."
 #: the beginning of the names of a layer's parameters in transformers
 LAYER = r"\w+\.encoder\.layer\.(\d+)\."
+#: names of activations: fairseq's -> transformers'
+ACTIVATIONS = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_fast": "gelu_new",
+    "gelu_accurate": "gelu_new",
+    "tanh": "tanh",
+    "linear": "linear",
+    "swish": "silu",
+}
+#: transformers' -> fairseq's
+FAIRSEQ_ACTIVATIONS = {target: name for name, target in ACTIVATIONS.items() if name != "gelu_fast"}
+#: names of activations: transformers' -> fairseq's
+ACTIVATION_NAMES = FAIRSEQ_ACTIVATIONS | {"swish": "swish", "gelu_pytorch_tanh": "gelu_accurate"}
+#: fairseq's name of the bias of a decoder's logits
+BIAS = "decoder.output_projection.bias"
 #: the classification head of version 0.2 for question answering, which reads every token
 SPAN = "span"
 #: prefix in fairseq -> prefix in our classes of transformers; the first match counts
@@ -69,6 +85,11 @@ class ModelFamily:
     option_names: ClassVar[dict[str, str]]
     position_tables: ClassVar[tuple[str, ...]] = ()  # fairseq's, with a row for each position
     first_row: ClassVar[int]  # of position 0 in transformers' position tables
+
+    @property
+    def swappable_classes(self) -> tuple[str, ...]:
+        """The names of the classes that `swap_positions` reads."""
+        return (self.model_class,)
 
     def rename_to_fairseq(self, tensors: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         """Pairs of fairseq's name and the tensor, or other value."""
@@ -134,6 +155,10 @@ class EncoderFamily(ModelFamily):
     position_tables = (f"{BODY}embed_positions.weight",)
     all_heads = r"lm_head\..*"
 
+    @property
+    def swappable_classes(self) -> tuple[str, ...]:
+        return (str(self.base_class), self.masked_lm_class)
+
     def num_positions(self, config: Any) -> int:
         """The length limit in tokens."""
         return int(config.max_position_embeddings) - self.first_row
@@ -192,3 +217,101 @@ class RobertaFamily(XLMRobertaFamily):
     model_class = "RobertaForMaskedLM"
     base_class = "RobertaModel"
     masked_lm_class = "RobertaForMaskedLM"
+
+
+class TranslationFamily(ModelFamily):
+    """An encoder and a decoder with BART's names."""
+
+    allowed: ClassVar = {
+        "is_encoder_decoder": (True,),
+        "is_decoder": (False,),
+        "activation_function": tuple(ACTIVATION_NAMES),
+    }
+    names: ClassVar = {
+        r"model\.shared\..*": None,
+        r"model\.((?:en|de)coder\..*)": r"\1",
+        r"lm_head\.weight": "decoder.output_projection.weight",
+        r"final_logits_bias": BIAS,
+    }
+    option_names: ClassVar = {
+        **{
+            f"{side}_{name}": f"{side}_{key}"
+            for side in ("encoder", "decoder")
+            for name, key in {
+                "layers": "layers",
+                "ffn_embed_dim": "ffn_dim",
+                "attention_heads": "attention_heads",
+                "layerdrop": "layerdrop",
+            }.items()
+        },
+        "encoder_embed_dim": "d_model",
+        "decoder_embed_dim": "d_model",
+        "activation_fn": "activation_function",
+        "dropout": "dropout",
+        "attention_dropout": "attention_dropout",
+        "activation_dropout": "activation_dropout",
+        "max_source_positions": "max_position_embeddings",
+        "max_target_positions": "max_position_embeddings",
+    }
+
+
+class BartFamily(TranslationFamily):
+    """Learned positions, post-norm, and LayerNorm after the embeddings."""
+
+    model_class = "BartForConditionalGeneration"
+    allowed: ClassVar = TranslationFamily.allowed | {
+        "normalize_before": (False,),
+        "normalize_embedding": (True,),
+        "add_final_layer_norm": (False,),
+        "add_bias_logits": (False,),
+        "static_position_embeddings": (False,),
+        "decoder_start_token_id": (2,),
+    }
+    first_row = 2
+    options: ClassVar = {"arch": "transformer_learned", "layernorm_embedding": True}
+
+
+class MBartFamily(TranslationFamily):
+    """Learned positions, and LayerNorm before each part and after the embeddings."""
+
+    model_class = "MBartForConditionalGeneration"
+    allowed: ClassVar = TranslationFamily.allowed | {
+        "normalize_before": (True,),
+        "normalize_embedding": (True,),
+        "add_final_layer_norm": (True,),
+        "static_position_embeddings": (False,),
+    }
+    first_row = 2
+    options: ClassVar = {
+        "arch": "transformer_learned",
+        "encoder_normalize_before": True,
+        "decoder_normalize_before": True,
+        "layernorm_embedding": True,
+    }
+
+
+class M2M100Family(TranslationFamily):
+    """fairseq's sinusoids, and LayerNorm before each part."""
+
+    model_class = "M2M100ForConditionalGeneration"
+    options: ClassVar = {
+        "arch": "transformer_sinusoidal",
+        "encoder_normalize_before": True,
+        "decoder_normalize_before": True,
+    }
+
+
+class MarianFamily(TranslationFamily):
+    """Sinusoids from position 0 with other frequencies than fairseq's, and a bias of the logits."""
+
+    model_class = "MarianMTModel"
+    allowed: ClassVar = TranslationFamily.allowed | {
+        "normalize_before": (False,),
+        "normalize_embedding": (False,),
+        "add_final_layer_norm": (False,),
+        "add_bias_logits": (False,),
+        "static_position_embeddings": (True,),
+    }
+    position_tables = ("encoder.embed_positions.weight", "decoder.embed_positions.weight")
+    first_row = 0
+    options: ClassVar = {"arch": "transformer_learned", "decoder_output_bias": True}

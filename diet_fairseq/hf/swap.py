@@ -1,33 +1,46 @@
 """Another position scheme for a pretrained model, in memory and without fairseq."""
 
 from collections.abc import Iterable
+from copy import deepcopy
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from ..errors import UserError
 from ..positions.description import describe, list_differences
 from ..transformer.embedding import SinusoidalPositions
 from ..transformer.scheme_change import adapt, attention_kind
-from .configuration import DietConfig, DietEncoderConfig
+from .configuration import DietConfig
 from .encoders import DietEncoderModel, DietForMaskedLM
 from .families import (
+    BIAS,
+    BartFamily,
     BertFamily,
     ElectraFamily,
     EncoderFamily,
+    M2M100Family,
+    MarianFamily,
+    MBartFamily,
     RobertaFamily,
     State,
+    TranslationFamily,
     XLMRobertaFamily,
     rename_parameter,
 )
+from .transformer import DietForConditionalGeneration
 
 #: ``model_type`` -> the family
-FAMILIES: dict[str, EncoderFamily] = {
+FAMILIES: dict[str, EncoderFamily | TranslationFamily] = {
     "bert": BertFamily(),
     "roberta": RobertaFamily(),
     "xlm-roberta": XLMRobertaFamily(),
     "electra": ElectraFamily(),
+    "bart": BartFamily(),
+    "mbart": MBartFamily(),
+    "m2m_100": M2M100Family(),
+    "marian": MarianFamily(),
 }
 #: options of our configurations that transformers' configurations have, too
 SHARED_OPTIONS = (
@@ -44,23 +57,27 @@ def swap_positions(
     """A copy of a pretrained model with another position scheme.
 
     The copy has the model's parameters and token ids, so the model's tokenizer fits it. Its
-    attention starts without learned positions, as in a warm start (`PositionScheme.zero`). If the
-    model adds vectors of positions to the token embeddings, the copy adds their mean to all of
-    them. Segments stay at the input. The copy is a start for further training, such as
-    ``examples/encoders/distill.py``: untrained, it computes another function than the model.
+    attention starts without learned positions, as in a warm start (`PositionScheme.zero`). If an
+    encoder adds vectors of positions to the token embeddings, the token embeddings of the copy
+    contain their mean. Segments stay at the input.
+
+    The copy is a start for further training, such as ``examples/encoders/distill.py``: untrained,
+    it computes another function than the model.
 
     Padding follows from ``attention_mask``, or else from ``pad_token_id`` of the configuration.
 
     Args:
         model: a BertModel, RobertaModel, XLMRobertaModel or ElectraModel of transformers, one of
-            these encoders with a head for masked words, or an encoder of `diet_fairseq.hf`
+            these encoders with a head for masked words, a MarianMTModel, or a BART, mBART or
+            M2M-100 for conditional generation, or a model of `diet_fairseq.hf`
         scheme: a key of `SCHEMES`
         max_positions: the length limit of schemes with tables of absolute positions, and
             ``max_position_embeddings`` of the copy's configuration (default: the model's)
         options: position options such as ``position_clip=32``
 
     Returns:
-        a `DietEncoderModel`, a `DietForMaskedLM`, or another model of the class of ``model``
+        a `DietEncoderModel`, `DietForMaskedLM` or `DietForConditionalGeneration`, or a model of the
+        same class if ``model`` is one of ours
 
     Raises:
         UserError: the model's class, an option of the model, or a position option is not supported
@@ -70,7 +87,7 @@ def swap_positions(
             f"{fixed[0]} must not be given to swap_positions, because the model's segments stay: "
             "leave it out"
         )
-    if isinstance(model.config, DietEncoderConfig):
+    if isinstance(model.config, DietConfig):
         kind, config, state = change_ours(model, scheme, options, max_positions)
     else:
         kind, config, state = convert_published(model, scheme, options, max_positions)
@@ -79,24 +96,26 @@ def swap_positions(
     for name, tensor in state.items():
         if name in own and own[name].shape != tensor.shape:
             raise UserError(
-                f"max_positions must be {model.config.max_position_embeddings} with the position "
-                f"scheme {scheme}, which keeps the model's positions: leave max_positions out"
+                f"{name} is {tuple(tensor.shape)} in the model, but {tuple(own[name].shape)} with "
+                f"the new options, although the scheme {scheme} keeps it: leave out max_positions "
+                "and the options that change this shape"
             )
     swapped.load_state_dict(adapt(swapped, state))
+    if model.can_generate():
+        swapped.generation_config = deepcopy(model.generation_config)
     return swapped.to(device=model.device, dtype=model.dtype).train(model.training)
 
 
 def convert_published(
     model: PreTrainedModel, scheme: str, options: dict[str, Any], max_positions: int | None
-) -> tuple[Any, DietEncoderConfig, State]:
+) -> tuple[Any, DietConfig, State]:
     """Our class, configuration and parameters for a model of transformers' own class."""
     name, config = type(model).__name__, model.config
     family = FAMILIES.get(config.model_type)
-    classes = [] if family is None else [family.base_class, family.masked_lm_class]
-    if family is None or name not in classes:
-        known = [f"{part.base_class} and {part.masked_lm_class}" for part in FAMILIES.values()]
+    if family is None or name not in family.swappable_classes:
+        known = [" and ".join(part.swappable_classes) for part in FAMILIES.values()]
         raise UserError(
-            f"swap_positions reads {', '.join(known)}, and the encoders of diet_fairseq.hf, but "
+            f"swap_positions reads {', '.join(known)}, and the models of diet_fairseq.hf, but "
             f"the model is a {name}: give one of these, such as the model's encoder"
         )
     values = config.to_dict()
@@ -105,31 +124,76 @@ def convert_published(
             f"swap_positions needs {option} {' or '.join(map(str, family.allowed[option]))}, but "
             f"the {name} has {values[option]}: its function can't be kept"
         )
-    tensors = model.state_dict()
-    is_headless = name == family.base_class
-    if is_headless:
-        tensors = {f"{model.base_model_prefix}.{key}": tensor for key, tensor in tensors.items()}
-    state = family.fairseq_state(tensors)
-    pad = config.pad_token_id or 0
-    for table in family.position_tables:
-        rows = state[table][family.first_row :]
-        state[table] = torch.cat([rows.new_zeros(pad + 1, rows.size(1)), rows])
-    has_segments = "segment_scheme" in family.options
-    segments = {"segment_scheme": "input", "num_segments": config.type_vocab_size}
-    ours = DietEncoderConfig(
+    convert = convert_encoder if isinstance(family, EncoderFamily) else convert_translation
+    kind, own, state = convert(family, model, values)
+    positions = {"max_source_positions": max_positions, "max_target_positions": max_positions}
+    own |= {name: value for name, value in positions.items() if value and name in own}
+    segments = {name: own.pop(name) for name in SEGMENT_OPTIONS if name in own}
+    ours = kind.config_class(
         position_scheme=scheme,
-        position_options=options | (segments if has_segments else {}),
-        **{option: values[key] for option, key in family.option_names.items()},
-        **{option: values[option] for option in SHARED_OPTIONS},
-        max_source_positions=max_positions or family.num_positions(config),
-        embedding_dim=values.get("embedding_size"),
-        pooler="pooler.weight" in state,
+        position_options=options | segments,
+        **own,
+        **{option: values[option] for option in SHARED_OPTIONS if option in values},
     )
-    prefix = "model." if is_headless else ""
-    state = {
-        rename_parameter(key, ours).removeprefix(prefix): tensor for key, tensor in state.items()
+    prefix = "model." if kind is DietEncoderModel else ""
+    renamed = {rename_parameter(key, ours).removeprefix(prefix): x for key, x in state.items()}
+    return kind, ours, renamed
+
+
+def convert_encoder(
+    family: Any, model: PreTrainedModel, values: dict[str, Any]
+) -> tuple[Any, dict[str, Any], State]:
+    """The class, its options and fairseq's parameters of an encoder with options ``values``."""
+    is_headless = type(model).__name__ == family.base_class
+    prefix = f"{model.base_model_prefix}." if is_headless else ""
+    state = family.fairseq_state({f"{prefix}{x}": y for x, y in model.state_dict().items()})
+    for table in family.position_tables:
+        state[table] = move_rows(state[table], family.first_row, model.config)
+    options = {option: values[key] for option, key in family.option_names.items()} | {
+        "max_source_positions": family.num_positions(model.config),
+        "embedding_dim": values.get("embedding_size"),
+        "pooler": "pooler.weight" in state,
     }
-    return DietEncoderModel if is_headless else DietForMaskedLM, ours, state
+    if scheme := family.options.get("segment_scheme"):
+        options |= {"segment_scheme": scheme, "num_segments": values["type_vocab_size"]}
+    return DietEncoderModel if is_headless else DietForMaskedLM, options, state
+
+
+def convert_translation(
+    family: Any, model: PreTrainedModel, values: dict[str, Any]
+) -> tuple[Any, dict[str, Any], State]:
+    """The class, its options and fairseq's parameters of a model with options ``values``."""
+    state = family.fairseq_state(model.state_dict())
+    bias = state.pop(BIAS, None)
+    if has_bias := bias is not None and bool(bias.any()):
+        state[BIAS] = bias.flatten()
+    for name in [name for name in state if name.endswith("embed_positions.weight")]:
+        state[name] = move_rows(state[name], family.first_row, model.config)
+    shares_all = values.get("share_encoder_decoder_embeddings", True)
+    is_pre_norm = family.options.get("encoder_normalize_before", False)
+    options = {
+        option: values[key]
+        for option, key in family.option_names.items()
+        if not option.endswith("layerdrop")
+    } | {
+        "source_vocab_size": None if shares_all else values["vocab_size"],
+        "share_all_embeddings": shares_all and values["tie_word_embeddings"],
+        "share_decoder_input_output_embed": values["tie_word_embeddings"],
+        "decoder_output_bias": has_bias,
+        "scale_embedding": values["scale_embedding"],
+        "layernorm_embedding": family.options.get("layernorm_embedding", False),
+        "decoder_start_token_id": values["decoder_start_token_id"],
+    }
+    for side in ("encoder", "decoder"):
+        options |= {f"{side}_normalize_before": is_pre_norm, f"{side}_final_norm": is_pre_norm}
+    return DietForConditionalGeneration, options, state
+
+
+def move_rows(table: Tensor, first: int, config: Any) -> Tensor:
+    """A table whose position 0 has the row ``first`` as a table of `transformer.embedding`."""
+    rows = table[first:]
+    unused = rows.new_zeros((config.pad_token_id or 0) + 1, rows.size(1))
+    return torch.cat([unused, rows])
 
 
 def change_ours(

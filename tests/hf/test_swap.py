@@ -168,6 +168,66 @@ def test_a_swapped_model_reads_longer_texts_and_is_saved(tmp_path):
         close(loaded(tokens).last_hidden_state, swapped(tokens).last_hidden_state)
 
 
+TRANSLATION: dict[str, dict[str, Any]] = {
+    "MarianMTModel": {
+        "pad_token_id": 39, "decoder_start_token_id": 39, "eos_token_id": 0,
+        "scale_embedding": True, "activation_function": "swish", "forced_eos_token_id": 0,
+    },
+    "BartForConditionalGeneration": {},
+    "MBartForConditionalGeneration": {"scale_embedding": True},
+    "M2M100ForConditionalGeneration": {},
+}  # fmt: skip
+each_translation = pytest.mark.parametrize("name", TRANSLATION)
+
+
+def build_translation(name: str) -> Any:
+    """A translation model with random parameters of a class of transformers."""
+    kind = getattr(transformers, name)
+    sizes = {
+        "vocab_size": WORDS, "d_model": 16, "encoder_layers": 2, "decoder_layers": 1,
+        "encoder_ffn_dim": 24, "decoder_ffn_dim": 20, "encoder_attention_heads": 2,
+        "decoder_attention_heads": 4, "max_position_embeddings": LENGTH,
+    }  # fmt: skip
+    model = randomize(kind(kind.config_class(**sizes | TRANSLATION[name])))
+    if name == "MarianMTModel":
+        model.final_logits_bias.normal_()
+    return model
+
+
+@torch.no_grad()
+def run_translation(model: Any) -> list[torch.Tensor]:
+    """Logits of targets, and translations by beam search, of two sentences."""
+    draw, pad = torch.Generator().manual_seed(1), model.config.pad_token_id
+    source = torch.randint(4, 38, (2, 12), generator=draw)
+    source[1, 8:] = pad
+    mask, target = source.ne(pad).long(), torch.randint(4, 38, (2, 7), generator=draw)
+    options = {"num_beams": 2, "max_new_tokens": 6, "min_new_tokens": 6}
+    return [
+        model(input_ids=source, attention_mask=mask, decoder_input_ids=target).logits,
+        model.generate(source, attention_mask=mask, **options),
+    ]
+
+
+@each_translation
+def test_translation_models_keep_their_outputs_with_their_own_positions(name):
+    model = build_translation(name)
+    swapped = hf.swap_positions(model, "sinusoidal" if "M2M" in name else "learned")
+    assert type(swapped) is hf.DietForConditionalGeneration
+    close(run_translation(swapped), run_translation(model), rtol=1e-4, atol=1e-5)
+
+
+@each_translation
+@torch.no_grad()
+def test_translation_models_with_another_scheme_start_without_positions(name):
+    model = build_translation(name)
+    swapped = hf.swap_positions(model, "diet_rel", max_positions=99)
+    assert swapped.config.max_target_positions == 99
+    for side in (model.model.encoder, model.model.decoder):
+        table = side.embed_positions
+        (table.weights if "M2M" in name else table.weight).zero_()
+    close(run_translation(swapped), run_translation(model), rtol=1e-4, atol=1e-5)
+
+
 REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "a class with another head": (
         lambda: build("BertForSequenceClassification"), {},
@@ -185,7 +245,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     ),
     "a longer table": (
         lambda: build("BertModel"), {"scheme": "learned", "max_positions": 30},
-        "max_positions must be 20 with the position scheme learned",
+        r"embed_positions.weight is \(21, 16\) in the model, but \(31, 16\) with",
     ),
     "an unknown option": (lambda: build("BertModel"), {"position_clop": 3}, "position_clip"),
 }  # fmt: skip

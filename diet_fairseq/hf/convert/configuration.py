@@ -14,20 +14,8 @@ from ...positions.gain import ScoreParameters
 from ...positions.segments import SegmentScores
 from ...translate.training_options import stock_scheme
 from ..configuration import SIZES, DietEncoderConfig, DietTransformerConfig
-from ..families import SPAN
+from ..families import ACTIVATIONS, FAIRSEQ_ACTIVATIONS, SPAN
 
-#: names of activations: fairseq's -> transformers'
-ACTIVATIONS = {
-    "relu": "relu",
-    "gelu": "gelu",
-    "gelu_fast": "gelu_new",
-    "gelu_accurate": "gelu_new",
-    "tanh": "tanh",
-    "linear": "linear",
-    "swish": "silu",
-}
-#: transformers' -> fairseq's
-FAIRSEQ_ACTIVATIONS = {target: name for name, target in ACTIVATIONS.items() if name != "gelu_fast"}
 #: suffix of the names of entries in fairseq's state that are not parameters
 VERSION = ".version"
 

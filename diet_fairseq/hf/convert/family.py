@@ -12,12 +12,9 @@ from ...files import MAX_VOCABULARY_BYTES, check_regular, read_json_object
 from ...text.subwords import copy_subwords
 from ...translate.directions import LANGUAGE
 from ...translate.model_json import DirectionsJson, Language
-from ..families import ModelFamily, State
-from .configuration import FAIRSEQ_ACTIVATIONS
+from ..families import ACTIVATION_NAMES, ModelFamily, State
 from .vocabulary import ADVICE, PIECES, Vocabulary
 
-#: names of activations: transformers' -> fairseq's
-ACTIVATION_NAMES = FAIRSEQ_ACTIVATIONS | {"swish": "swish", "gelu_pytorch_tanh": "gelu_accurate"}
 #: classes of tokenizers that read only ``tokenizer.json``
 GENERIC = ("PreTrainedTokenizer", "TokenizersBackend")
 

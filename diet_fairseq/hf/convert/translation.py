@@ -21,8 +21,16 @@ from ...files import MAX_VOCABULARY_BYTES, check_regular, read_json_object
 from ...text.subwords import TARGET as TARGET_PREFIX
 from ...text.subwords import copy_subwords
 from ...translate.directions import EOS, LANGUAGE, SOURCE, TARGET, Directions, Marks
-from ..families import State
-from .family import ACTIVATION_NAMES, GENERIC, Family, Texts, read_texts
+from ..families import (
+    BIAS,
+    BartFamily,
+    M2M100Family,
+    MarianFamily,
+    MBartFamily,
+    State,
+    TranslationFamily,
+)
+from .family import GENERIC, Family, Texts, read_texts
 from .vocabulary import (
     ADVICE,
     SPECIAL,
@@ -37,9 +45,6 @@ from .vocabulary import (
 #: the bias of a symbol without an id is the smallest bias minus this number: its probability is
 #: negligible in float32, and the label-smoothed loss stays finite
 UNUSED = 30.0
-
-#: fairseq's name of the bias of the logits
-BIAS = "decoder.output_projection.bias"
 
 #: both languages' tags come first, as in M2M-100
 TAGGED = Marks(source_prefix=(SOURCE,), target_prefix=(TARGET,))
@@ -62,40 +67,9 @@ def read_start_tokens(folder: Path) -> StartTokens:
     return StartTokens(**values)
 
 
-class Translation(Family):
+class Translation(TranslationFamily, Family):
     """An encoder and a decoder with BART's names."""
 
-    allowed: ClassVar = {
-        "is_encoder_decoder": (True,),
-        "is_decoder": (False,),
-        "activation_function": tuple(ACTIVATION_NAMES),
-    }
-    names: ClassVar = {
-        r"model\.shared\..*": None,
-        r"model\.((?:en|de)coder\..*)": r"\1",
-        r"lm_head\.weight": "decoder.output_projection.weight",
-        r"final_logits_bias": BIAS,
-    }
-    option_names: ClassVar = {
-        **{
-            f"{side}_{name}": f"{side}_{key}"
-            for side in ("encoder", "decoder")
-            for name, key in {
-                "layers": "layers",
-                "ffn_embed_dim": "ffn_dim",
-                "attention_heads": "attention_heads",
-                "layerdrop": "layerdrop",
-            }.items()
-        },
-        "encoder_embed_dim": "d_model",
-        "decoder_embed_dim": "d_model",
-        "activation_fn": "activation_function",
-        "dropout": "dropout",
-        "attention_dropout": "attention_dropout",
-        "activation_dropout": "activation_dropout",
-        "max_source_positions": "max_position_embeddings",
-        "max_target_positions": "max_position_embeddings",
-    }
     token_tables: ClassVar = {
         "encoder.embed_tokens.weight": 0,
         "decoder.embed_tokens.weight": -1,
@@ -261,20 +235,10 @@ def default_direction(
     return first, target if target in targets[first] else targets[first][0]
 
 
-class Bart(BytePairs, Translation):
+class Bart(BytePairs, BartFamily, Translation):
     """Learned positions, post-norm, LayerNorm after the embeddings, and RoBERTa's dictionary."""
 
-    model_class = "BartForConditionalGeneration"
     tokenizer_classes = ("RobertaTokenizer", "BartTokenizer", *GENERIC)
-    allowed: ClassVar = Translation.allowed | {
-        "normalize_before": (False,),
-        "normalize_embedding": (True,),
-        "add_final_layer_norm": (False,),
-        "add_bias_logits": (False,),
-        "static_position_embeddings": (False,),
-        "decoder_start_token_id": (2,),
-    }
-    options: ClassVar = {"arch": "transformer_learned", "layernorm_embedding": True}
 
     def directions(self, texts: Texts, vocabularies: list[Vocabulary]) -> Directions | None:
         """The only direction, in which source and target begin with ``<s>``."""
@@ -282,24 +246,10 @@ class Bart(BytePairs, Translation):
         return Directions({}, (pair,), Marks(source_prefix=("<s>",), target_prefix=("<s>",)))
 
 
-class MBart(UnigramPieces, Translation):
+class MBart(UnigramPieces, MBartFamily, Translation):
     """Learned positions, and LayerNorm before each part and after the embeddings."""
 
-    model_class = "MBartForConditionalGeneration"
     tokenizer_classes = ("MBartTokenizer", "MBart50Tokenizer")
-    allowed: ClassVar = Translation.allowed | {
-        "normalize_before": (True,),
-        "normalize_embedding": (True,),
-        "add_final_layer_norm": (True,),
-        "static_position_embeddings": (False,),
-    }
-    options: ClassVar = {
-        "arch": "transformer_learned",
-        "encoder_normalize_before": True,
-        "decoder_normalize_before": True,
-        "layernorm_embedding": True,
-    }
-
     tag = r"([a-z]{2,3}_[A-Z]{2})"
     default_sources: ClassVar = {"MBartTokenizer": "en_XX", "MBart50Tokenizer": "en_XX"}
 
@@ -324,15 +274,8 @@ class MBart(UnigramPieces, Translation):
         return [Vocabulary.from_tokens(tokens, config.vocab_size, {})]
 
 
-class M2M100(Translation):
+class M2M100(M2M100Family, Translation):
     """The model of fairseq's ``translation_multi_simple_epoch``, with fairseq's sinusoids."""
-
-    model_class = "M2M100ForConditionalGeneration"
-    options: ClassVar = {
-        "arch": "transformer_sinusoidal",
-        "encoder_normalize_before": True,
-        "decoder_normalize_before": True,
-    }
 
     tokenizer_classes = ("M2M100Tokenizer", "NllbTokenizer")
     tag = r"__(\w+)__|([a-z]{3}_[A-Z][a-z]{3})"  # M2M-100's, NLLB's
@@ -359,7 +302,7 @@ class M2M100(Translation):
         return [Vocabulary.from_tokens(tokens, config.vocab_size, {})]
 
 
-class Marian(Translation):
+class Marian(MarianFamily, Translation):
     """Sinusoids from position 0, a bias of the logits, and a decoder that starts with ``<pad>``.
 
     Marian's sinusoids have other frequencies than fairseq's, so they become a learned table.
@@ -367,19 +310,7 @@ class Marian(Translation):
     difference between Marian's start token and ``</s>``.
     """
 
-    model_class = "MarianMTModel"
-    allowed: ClassVar = Translation.allowed | {
-        "normalize_before": (False,),
-        "normalize_embedding": (False,),
-        "add_final_layer_norm": (False,),
-        "add_bias_logits": (False,),
-        "static_position_embeddings": (True,),
-    }
-    position_tables = ("encoder.embed_positions.weight", "decoder.embed_positions.weight")
-    first_row = 0
     optional = r"final_logits_bias|.*embed_positions\.weight"
-    options: ClassVar = {"arch": "transformer_learned", "decoder_output_bias": True}
-
     tokenizer_classes = ("MarianTokenizer",)
     pieces = "source.spm"
     tag = ">>(.+)<<"
