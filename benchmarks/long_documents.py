@@ -1,0 +1,155 @@
+"""Search in long documents: an encoder cut at its length, its chunks, and swapped encoders.
+
+    python -m benchmarks.long_documents ORIGINAL SWAPPED... --text valid.txt.gz
+
+TEXT has one sentence per line and a blank line between documents, and must not be training text of
+SWAPPED. A sentence embedding is the normalised mean of the features of real tokens. Two tests:
+
+- ``late``: three passages of the second half of each document's first tokens are cut out of it, and
+  each passage must be nearest to its own document;
+- ``halves``: the first tokens of each document must be nearest to its next tokens.
+
+The table has the share of queries that find their own document (R@1) with its 95% confidence
+interval (a bootstrap over documents), and the CPU seconds of all embeddings.
+"""
+
+import argparse
+import gzip
+import random
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import AutoModel, AutoTokenizer
+
+import diet_fairseq.hf  # noqa: F401  # registers our classes
+
+PASSAGE, PASSAGES = 62, 3
+#: texts as ids, without special tokens
+Texts = list[list[int]]
+
+
+def read_documents(path: Path) -> Iterator[str]:
+    """Documents between blank lines."""
+    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
+        for document in file.read().strip().split("\n\n"):
+            yield document.replace("\n", " ")
+
+
+def cut_passages(documents: Texts, tokens: int) -> tuple[Texts, Texts, list[int]]:
+    """Passages of the second half of the documents.
+
+    Returns:
+        passages, documents of ``tokens`` tokens without them, and the document of each passage
+    """
+    draw = random.Random(2)
+    passages, rest, owners = [], [], []
+    for number, document in enumerate(documents):
+        text = document[: tokens + PASSAGES * PASSAGE]
+        part = (len(text) - len(text) // 2) // PASSAGES
+        first = [len(text) // 2 + n * part for n in range(PASSAGES)]
+        starts = [draw.randrange(start, start + part - PASSAGE) for start in first]
+        passages += [text[start : start + PASSAGE] for start in starts]
+        owners += [number] * PASSAGES
+        for start in reversed(starts):
+            text = text[:start] + text[start + PASSAGE :]
+        rest.append(text)
+    return passages, rest, owners
+
+
+@torch.no_grad()
+def embed(model: Any, tokenizer: Any, texts: Texts) -> Tensor:
+    """The sentence embeddings of texts: (N, d)."""
+    rows = []
+    first, last = tokenizer("")["input_ids"]  # the special tokens around a text
+    for ids in texts:
+        inputs = torch.tensor([[first, *ids, last]])
+        features = model(inputs, attention_mask=torch.ones_like(inputs)).last_hidden_state
+        rows.append(F.normalize(features.mean(1), dim=-1)[0])
+    return torch.stack(rows)
+
+
+def embed_chunks(model: Any, tokenizer: Any, texts: Texts, size: int) -> Tensor:
+    """The normalised mean of the embeddings of each text's chunks, by their length: (N, d)."""
+    rows = []
+    for ids in texts:
+        chunks = [ids[start : start + size] for start in range(0, len(ids), size)]
+        lengths = torch.tensor([len(chunk) for chunk in chunks], dtype=torch.float32)
+        rows.append(F.normalize(lengths @ embed(model, tokenizer, chunks), dim=-1))
+    return torch.stack(rows)
+
+
+def find_hits(queries: Tensor, documents: Tensor, owners: list[int]) -> Tensor:
+    """The share of each document's queries that are nearest to it: (N,)."""
+    nearest = (queries @ documents.T).argmax(1)
+    return nearest.eq(torch.tensor(owners)).float().view(len(documents), -1).mean(1)
+
+
+def confidence_interval(hits: Tensor) -> tuple[float, float]:
+    """The 95% confidence interval of the mean, by 2,000 samples of the documents."""
+    generator = torch.Generator().manual_seed(1)
+    samples = torch.randint(len(hits), (2000, len(hits)), generator=generator)
+    low, high = hits[samples].mean(1).quantile(torch.tensor([0.025, 0.975])).tolist()
+    return low, high
+
+
+def main() -> None:
+    summary, _, _ = (__doc__ or "").partition("\n")
+    parser = argparse.ArgumentParser(description=summary)
+    parser.add_argument("original", help="folder of the encoder and its tokenizer")
+    parser.add_argument("swapped", nargs="*", help="folders of encoders with the same tokenizer")
+    parser.add_argument("--text", type=Path, required=True, help="documents, plain or gzip")
+    parser.add_argument("--documents", type=int, default=80, help="number (default: %(default)s)")
+    parser.add_argument("--tokens", type=int, default=2048, help="of a text (default: %(default)s)")
+    parser.add_argument("--chunk", type=int, default=512, help="of the original (%(default)s)")
+    parser.add_argument("--test", choices=["late", "halves"], default="late")
+    args = parser.parse_args()
+    tokenizer: Any = AutoTokenizer.from_pretrained(args.original)
+    size, chunk = args.tokens - 2, args.chunk - 2  # without special tokens
+    needed = 2 * size if args.test == "halves" else size + PASSAGES * PASSAGE
+    texts = (
+        tokenizer(document, add_special_tokens=False, verbose=False)["input_ids"]
+        for document in read_documents(args.text)
+    )
+    long_texts = [ids for ids in texts if len(ids) >= needed]
+    chosen = random.Random(1).sample(long_texts, min(args.documents, len(long_texts)))
+    if args.test == "late":
+        queries, documents, owners = cut_passages(chosen, size)
+    else:
+        queries = [ids[:size] for ids in chosen]
+        documents = [ids[size : 2 * size] for ids in chosen]
+        owners = list(range(len(chosen)))
+    original: Any = AutoModel.from_pretrained(args.original).eval()
+
+    def cut(texts: Texts) -> Tensor:
+        return embed(original, tokenizer, [ids[:chunk] for ids in texts])
+
+    methods: dict[str, Callable[[Texts], Tensor]] = {
+        f"original, first {args.chunk} tokens": cut,
+        f"original, mean of chunks of {args.chunk}": lambda texts: embed_chunks(
+            original, tokenizer, texts, chunk
+        ),
+    }
+    for folder in args.swapped:
+        model: Any = AutoModel.from_pretrained(folder).eval()
+        methods[f"{folder}, {args.tokens} tokens"] = lambda texts, model=model: embed(
+            model, tokenizer, texts
+        )
+    print(f"{len(chosen)} documents, {len(queries)} queries\n")
+    print("| method | R@1 | 95% interval | CPU s |\n| --- | --- | --- | --- |", flush=True)
+    for name, method in methods.items():
+        start = time.process_time()
+        hits = find_hits(method(queries), method(documents), owners)
+        seconds = time.process_time() - start
+        low, high = confidence_interval(hits)
+        print(
+            f"| {name} | {hits.mean():.2f} | {low:.2f} to {high:.2f} | {seconds:.0f} |", flush=True
+        )
+
+
+if __name__ == "__main__":
+    main()
