@@ -156,7 +156,8 @@ def convert_encoder(
     }
     if scheme := family.options.get("segment_scheme"):
         options |= {"segment_scheme": scheme, "num_segments": values["type_vocab_size"]}
-    return DietEncoderModel if is_headless else DietForMaskedLM, options, state
+    kind: Any = DietEncoderModel if is_headless else DietForMaskedLM
+    return kind, options, state
 
 
 def convert_translation(
@@ -214,7 +215,7 @@ def change_ours(
     }
     for name in ("transformers_version", "architectures", "dtype"):
         values.pop(name, None)
-    new = type(config)(**values)
+    new: Any = type(config)(**values)
     state = model.state_dict()
     for place, module in model.named_modules():
         if isinstance(module, SinusoidalPositions):

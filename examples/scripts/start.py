@@ -84,11 +84,12 @@ def list_files(start: Start, languages: tuple[str, str]) -> dict[str, Path]:
     if not path.exists():
         raise UserError(f"{path} does not exist: {ADVICE}")
     if is_of_transformers(path):
-        files = [file for pattern in TRANSFORMERS_FILES for file in sorted(path.glob(pattern))]
-        return {file.name: file for file in files}
+        found = (file for pattern in TRANSFORMERS_FILES for file in sorted(path.glob(pattern)))
+        return {file.name: file for file in found}
     description = describe(start, languages)
     files = {f"dictionary {n}": path for n, path in enumerate(dictionary_paths(description))}
-    files["checkpoint"] = description.checkpoint
+    if description.checkpoint:
+        files["checkpoint"] = description.checkpoint
     for name in ("subword_model", "target_subword_model"):
         if file := getattr(description, name):
             files[name] = file
@@ -102,7 +103,7 @@ def digest_files(files: Mapping[str, Path], known: Mapping[str, Any]) -> dict[st
     digests = {}
     for path in map(str, files.values()):
         status = os.stat(path)
-        key = [status.st_size, status.st_mtime_ns]
+        key: list[Any] = [status.st_size, status.st_mtime_ns]
         if known.get(path, [])[:2] != key:
             with open(path, "rb") as file:
                 key.append(hashlib.file_digest(file, "sha256").hexdigest())
@@ -340,7 +341,7 @@ def write_files(
             shutil.copyfile(path, out / name)
         else:
             dictionary.save(str(out / name))
-    models = {
+    models: dict[str, Any] = {
         name: copy_subwords(description.subwords, model, out, prefix)
         for name, prefix in (("subword_model", ""), ("target_subword_model", TARGET))
         if (model := getattr(description, name))

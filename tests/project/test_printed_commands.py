@@ -62,6 +62,8 @@ def verify_python(words: list[str]) -> None:
     if words[0] == "-c":
         ast.parse(words[1])
         return
+    if words[0] == "-m":
+        words = [f"{words[1].replace('.', '/')}.py", *words[2:]]
     sources = "".join(path.read_text() for path in (ROOT / words[0]).parent.glob("*.py"))
     for word in words[1:]:
         assert not word.startswith("-") or f'"{word}"' in sources, word
