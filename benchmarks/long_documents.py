@@ -18,6 +18,7 @@ import gzip
 import random
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -136,9 +137,7 @@ def main() -> None:
     }
     for folder in args.swapped:
         model: Any = AutoModel.from_pretrained(folder).eval()
-        methods[f"{folder}, {args.tokens} tokens"] = lambda texts, model=model: embed(
-            model, tokenizer, texts
-        )
+        methods[f"{folder}, {args.tokens} tokens"] = partial(embed, model, tokenizer)
     print(f"{len(chosen)} documents, {len(queries)} queries\n")
     print("| method | R@1 | 95% interval | CPU s |\n| --- | --- | --- | --- |", flush=True)
     for name, method in methods.items():

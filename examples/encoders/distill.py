@@ -69,12 +69,14 @@ class Distillation(Trainer):
 
     def embed(self, lines: list[str]) -> Tensor:
         """The sentence embeddings of lines: (N, d)."""
-        rows = torch.empty(len(lines), self.model.config.hidden_size)
+        model: Any = self.model
+        tokenizer: Any = self.processing_class
+        rows = torch.empty(len(lines), model.config.hidden_size)
         for indices in torch.tensor([len(line) for line in lines]).argsort().split(32):
             texts = [lines[index] for index in indices]
-            inputs = self.processing_class(texts, padding=True, truncation=True)
+            inputs = tokenizer(texts, padding=True, truncation=True)
             inputs = inputs.convert_to_tensors("pt").to(self.args.device)
-            features = self.model(**inputs).last_hidden_state
+            features = model(**inputs).last_hidden_state
             rows[indices] = pool(features, inputs["attention_mask"]).cpu()
         return rows
 
