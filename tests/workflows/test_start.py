@@ -50,6 +50,8 @@ def write_start(folder: Path, name: str) -> Adaptation:
     """A folder with a model, text that it can read, and a config."""
     make, start, text = STARTS[name]
     make(folder / "model")
+    if name == "marian":
+        (folder / "model/README.md").write_text("---\nlicense: cc-by-4.0\n---\n# A model\n")
     words, draw = " ".join(text).split(), random.Random(1)
     (folder / "text").mkdir()
     for split, size in (("train", 30), ("valid", 5), ("test", 8)):
@@ -142,6 +144,21 @@ def test_a_trimmed_start_learns_a_new_language(tmp_path):
     log = (experiment.path("out/runs/*") / "train.log").read_text()
     losses = [float(loss) for loss in re.findall(r'"valid_loss": "([\d.]+)"', log)]
     assert losses[-1] < losses[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["marian", "run"])
+def test_an_adapted_model_translates_in_ctranslate2_and_keeps_its_licence(adapted, tmp_path, name):
+    folder, exported = adapted(name).folder, tmp_path / "exported"
+    best = folder / "out/results/best"
+    lines, texts = list(read_lines(folder / "text/test.en")), []
+    for model in (folder / "out/start", best):
+        main(["export", "ctranslate2", str(model), str(exported / model.name)])
+        texts.append(Translator(exported / model.name).translate(lines))
+    assert texts[0] == texts[1]
+    main(["export", "hf", str(best), str(exported / "hf")])
+    card = (exported / "hf/README.md").read_text()
+    assert ("license: cc-by-4.0" in card) == (name == "marian")
 
 
 @pytest.mark.slow
