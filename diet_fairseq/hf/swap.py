@@ -100,7 +100,7 @@ def swap_positions(
                 f"the new options, although the scheme {scheme} keeps it: leave out max_positions "
                 "and the options that change this shape"
             )
-    swapped.load_state_dict(adapt(swapped, state))
+    swapped.load_state_dict(adapt(swapped, state, keeps_mean=True))
     if model.can_generate():
         swapped.generation_config = deepcopy(model.generation_config)
     return swapped.to(device=model.device, dtype=model.dtype).train(model.training)

@@ -32,15 +32,18 @@ DIFFERENT |= POSITIONS | COMPRESSION
 
 
 def adapt(
-    model: nn.Module, checkpoint: Mapping[str, Tensor], description: Description | None = None
+    model: nn.Module,
+    checkpoint: Mapping[str, Tensor],
+    description: Description | None = None,
+    keeps_mean: bool = False,
 ) -> dict[str, Tensor]:
     """The checkpoint's parameters, converted to parameters of ``model``.
 
     Missing parameters of positions and segments start at zero (`PositionScheme.zero`). Queries, of
     words and of TUPE's positions, are rescaled where another number of terms shares their scale
     (`PositionScheme.score_terms`): the new model computes the old model's function, except
-    for positions that are dropped. Of dropped positions at an encoder's input it keeps the mean
-    (`find_position_means`).
+    for positions that are dropped. With ``keeps_mean``, the tokens keep the mean of dropped
+    positions at an encoder's input (`find_position_means`).
 
     The checkpoint is returned unchanged if nothing differs, if a shape differs, or if parts other
     than positions, segments and their readers differ; PyTorch's strict load then decides.
@@ -77,8 +80,9 @@ def adapt(
         elif name.endswith(("embed_segments", "embed_positions")):
             for parameter in module.parameters():
                 nn.init.zeros_(parameter)
-    means = find_position_means(model, {name: parameters[name] for name in unexpected})
-    adapted = {**model.state_dict(), **taken}
+    adapted, means = {**model.state_dict(), **taken}, {}
+    if keeps_mean:
+        means = find_position_means(model, {name: parameters[name] for name in unexpected})
     for name, mean in means.items():
         adapted[name] = adapted[name] + mean.to(adapted[name].dtype)
     for name, scale in scales.items():

@@ -290,14 +290,10 @@ def test_a_warm_start_out_of_linformer_changes_nothing_yet(case):
 def test_a_warm_start_out_of_full_attention_takes_all_but_the_projections(case):
     full = tiny.stock("roberta")
     started = warm(case, full)
-    parameters, before = started.state_dict(), full.state_dict()
-    if case.scheme != "linformer":  # the mean of dropped positions goes into the tokens
-        [positions] = [before.pop(name) for name in [*before] if "embed_positions" in name]
-        mean = positions[tiny.PAD + 1 :].mean(0)
-        for name in ("encoder.sentence_encoder.embed_tokens.weight", "encoder.lm_head.weight"):
-            torch.testing.assert_close(parameters[name], before.pop(name) + mean)
-    for name, value in before.items():
-        assert torch.equal(parameters[name], value), name
+    parameters = started.state_dict()
+    for name, value in full.state_dict().items():
+        if "embed_positions" not in name or case.scheme == "linformer":
+            assert torch.equal(parameters[name], value), name
     assert compressing(started)
 
 

@@ -358,18 +358,3 @@ MUTANTS: mutants.Table = [
     (check_scale, mutants.positions_that_keep_their_scale, "tupe_a-roberta"),
 ]
 test_a_mutant_is_caught = mutants.build_test(MUTANTS)
-
-
-@pytest.mark.parametrize("family", ["roberta", "bert"])
-@torch.no_grad()
-def test_an_encoder_without_the_positions_of_its_checkpoint_keeps_their_mean(family):
-    theirs = stock_roberta()
-    ours = warm(Case("diet_rel", family=family), theirs.state_dict())
-    table = theirs.encoder.sentence_encoder.embed_positions.weight
-    table[2:] = table[2:].mean(0)
-    source = padded(SOURCES, left_pad=False)
-    real, segments = source.ne(PAD), tiny.segments_of(ours, SOURCES, left_pad=False)
-    ours_out, theirs_out = ours(source, segments=segments)[0], theirs(source)[0]
-    close(ours_out.softmax(-1)[real], theirs_out.softmax(-1)[real], **TOLERANCE)
-    words, output = ours.encoder.sentence_encoder.embed_tokens, ours.encoder.lm_head
-    assert words.weight is output.weight
