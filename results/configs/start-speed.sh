@@ -3,7 +3,7 @@
 #     bash start-speed.sh adapt > start.csv
 set -euo pipefail
 echo 'start,"words/s"'
-for round in 1 2 3; do
+for round in 1 2; do
     for start in none model; do
         from="--finetune-from-model $1/start/model.pt"
         [ "$start" = none ] && from=""
