@@ -120,8 +120,8 @@ def shifted_diagonals(
 ) -> tuple[Tensor, Tensor]:
     """Factors whose product is ``peak`` for keys at a head's offset from the query.
 
-    The product is a sum of r / 2 cosines of the distance from this offset (`wave_frequencies`). It
-    is small at every other distance, and does not repeat. With r = 1 there is no peak.
+    The product is a sum of r / 2 cosines of the distance from this offset (`wave_frequencies`). The
+    sum is lower at every other distance, the more so the larger r is. With r = 1 there is no peak.
 
     Args:
         offsets: (H,), the offset of each head
