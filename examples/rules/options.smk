@@ -123,7 +123,8 @@ def training_options(wildcards):
     if config["patience"]:
         validation += f" --patience {config['patience']}"
     dropout = "" if config["dropout"] is None else f"--dropout {config['dropout']}"
-    shape = START_OPTIONS if START else "--share-all-embeddings"
+    start = f"{START_OPTIONS} --finetune-from-model {shlex.quote(START_CHECKPOINT)}" if START else ""
+    shape = start or "--share-all-embeddings"
     return (
         f"--source-lang {SOURCE} --target-lang {TARGET}"
         f" {architecture(NAMES[run.label], run.size)} {shape} --seed {run.seed} {dropout}"
@@ -133,7 +134,6 @@ def training_options(wildcards):
         f" --max-update {config['updates']} --save-interval-updates {SAVE_INTERVAL}"
         f" --keep-interval-updates {config['average']} --no-epoch-checkpoints"
         f" --skip-invalid-size-inputs-valid-test {validation} {OPTIONS} {SCHEME_OPTIONS[run.label]}"
-        + (f" --finetune-from-model {shlex.quote(START_CHECKPOINT)}" if START else "")
     )
 
 
