@@ -17,6 +17,7 @@ BODY = "encoder.sentence_encoder."
 HEAD = "encoder.lm_head."
 #: the beginning of the names of a layer's parameters in transformers
 LAYER = r"\w+\.encoder\.layer\.(\d+)\."
+DISTIL_LAYER = r"distilbert\.transformer\.layer\.(\d+)\."
 #: names of activations: fairseq's -> transformers'
 ACTIVATIONS = {
     "relu": "relu",
@@ -193,6 +194,38 @@ class ElectraFamily(BertFamily):
         r"generator_predictions\.LayerNorm\.(.*)": rf"{HEAD}layer_norm.\1",
         r"generator_lm_head\.(.*)": rf"{HEAD}\1",
     }
+
+
+class DistilBertFamily(EncoderFamily):
+    """BERT without segments and pooler, and with its own names of parameters and options."""
+
+    model_class = "DistilBertForMaskedLM"
+    base_class = "DistilBertModel"
+    masked_lm_class = "DistilBertForMaskedLM"
+    all_heads = r"vocab_.*"
+    allowed: ClassVar = {"activation": ("gelu", "relu")}
+    names: ClassVar = EncoderFamily.names | {
+        rf"{DISTIL_LAYER}attention\.([qkv])_lin\.(.*)": rf"{BODY}layers.\1.self_attn.\2_proj.\3",
+        rf"{DISTIL_LAYER}attention\.out_lin\.(.*)": rf"{BODY}layers.\1.self_attn.out_proj.\2",
+        rf"{DISTIL_LAYER}sa_layer_norm\.(.*)": rf"{BODY}layers.\1.self_attn_layer_norm.\2",
+        rf"{DISTIL_LAYER}ffn\.lin([12])\.(.*)": rf"{BODY}layers.\1.fc\2.\3",
+        rf"{DISTIL_LAYER}output_layer_norm\.(.*)": rf"{BODY}layers.\1.final_layer_norm.\2",
+        r"vocab_transform\.(.*)": rf"{HEAD}dense.\1",
+        r"vocab_layer_norm\.(.*)": rf"{HEAD}layer_norm.\1",
+        r"vocab_projector\.(.*)": rf"{HEAD}\1",
+    }
+    option_names: ClassVar = {
+        "encoder_layers": "n_layers",
+        "encoder_embed_dim": "dim",
+        "encoder_ffn_embed_dim": "hidden_dim",
+        "encoder_attention_heads": "n_heads",
+        "activation_fn": "activation",
+        "dropout": "dropout",
+        "attention_dropout": "attention_dropout",
+    }
+    first_row = 0
+    # the class has this epsilon in its code
+    options: ClassVar = {"arch": "roberta_learned", "layer_norm_eps": 1e-12}
 
 
 class XLMRobertaFamily(EncoderFamily):

@@ -18,6 +18,7 @@ from .families import (
     BIAS,
     BartFamily,
     BertFamily,
+    DistilBertFamily,
     ElectraFamily,
     EncoderFamily,
     M2M100Family,
@@ -37,6 +38,7 @@ FAMILIES: dict[str, EncoderFamily | TranslationFamily] = {
     "roberta": RobertaFamily(),
     "xlm-roberta": XLMRobertaFamily(),
     "electra": ElectraFamily(),
+    "distilbert": DistilBertFamily(),
     "bart": BartFamily(),
     "mbart": MBartFamily(),
     "m2m_100": M2M100Family(),
@@ -67,9 +69,9 @@ def swap_positions(
     Padding follows from ``attention_mask``, or else from ``pad_token_id`` of the configuration.
 
     Args:
-        model: a BertModel, RobertaModel, XLMRobertaModel or ElectraModel of transformers, one of
-            these encoders with a head for masked words, a MarianMTModel, or a BART, mBART or
-            M2M-100 for conditional generation, or a model of `diet_fairseq.hf`
+        model: a BertModel, RobertaModel, XLMRobertaModel, ElectraModel or DistilBertModel of
+            transformers, one of these encoders with a head for masked words, a MarianMTModel, or a
+            BART, mBART or M2M-100 for conditional generation, or a model of `diet_fairseq.hf`
         scheme: a key of `SCHEMES`
         max_positions: the length limit of schemes with tables of absolute positions, and
             ``max_position_embeddings`` of the copy's configuration (default: the model's)
@@ -154,6 +156,8 @@ def convert_encoder(
         "embedding_dim": values.get("embedding_size"),
         "pooler": "pooler.weight" in state,
     }
+    if epsilon := family.options.get("layer_norm_eps"):  # the class has no such option
+        options["layer_norm_eps"] = epsilon
     if scheme := family.options.get("segment_scheme"):
         options |= {"segment_scheme": scheme, "num_segments": values["type_vocab_size"]}
     kind: Any = DietEncoderModel if is_headless else DietForMaskedLM

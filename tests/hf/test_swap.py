@@ -13,6 +13,8 @@ import transformers
 
 import diet_fairseq.hf as hf
 from diet_fairseq.errors import UserError
+from tests.hf.conftest import export, take_back
+from tests.hf.test_headless import QUERIES, SENTENCES, embed
 from tests.hf.test_without_fairseq import HIDE
 from tests.support import originals
 from tests.support.originals import randomize
@@ -31,6 +33,8 @@ CLASSES: dict[str, dict[str, Any]] = {
     "BertForMaskedLM": BERT,
     "ElectraModel": BERT | {"embedding_size": 8},
     "ElectraForMaskedLM": BERT | {"embedding_size": 8},
+    "DistilBertModel": BERT | {"hidden_dim": 24},
+    "DistilBertForMaskedLM": BERT | {"hidden_dim": 24, "activation": "relu"},
     "RobertaModel": ROBERTA,
     "RobertaForMaskedLM": ROBERTA,
     "XLMRobertaModel": ROBERTA,
@@ -62,11 +66,10 @@ def run(model: Any) -> dict[str, torch.Tensor]:
     tokens[1, 12:] = pad
     real = tokens.ne(pad)
     segments = (torch.arange(LENGTH) > 7).long().expand(2, -1)
-    segments = segments.clamp(max=max(model.config.type_vocab_size - 1, 0))
-    out = model(
-        input_ids=tokens, attention_mask=real.long(), token_type_ids=segments,
-        output_hidden_states=True,
-    )  # fmt: skip
+    inputs = {}
+    if kinds := getattr(model.config, "type_vocab_size", None):  # DistilBERT has no segments
+        inputs = {"token_type_ids": segments.clamp(max=kinds - 1)}
+    out = model(input_ids=tokens, attention_mask=real.long(), output_hidden_states=True, **inputs)
     results = {"features": out.hidden_states[-1][real]}
     if "logits" in out:
         results["probabilities"] = out.logits.softmax(-1)[real]
@@ -101,6 +104,26 @@ def test_the_mean_of_the_old_positions_remains(name, scheme):
     swapped = hf.swap_positions(model, scheme)
     average_positions(model)
     close(run(swapped), run(model), rtol=1e-4, atol=1e-5)
+
+
+def test_a_swapped_distilbert_embeds_text_as_its_import(tmp_path):
+    folder = originals.distilbert(tmp_path / "folder", head="Model", hidden_dim=20)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModel.from_pretrained(folder).eval()
+    hf.swap_positions(model, "learned").save_pretrained(tmp_path / "swapped")
+    tokenizer.save_pretrained(tmp_path / "swapped")
+    take_back(folder, tmp_path / "out")
+    export(tmp_path / "out" / "model.pt", tmp_path / "exported")
+    lines = QUERIES + SENTENCES
+    close(embed(tmp_path / "swapped", lines), embed(tmp_path / "exported", lines))
+    configs = [transformers.AutoConfig.from_pretrained(tmp_path / name).to_dict()
+               for name in ("swapped", "exported")]  # fmt: skip
+    same = ("layer_norm_eps", "activation_fn", "encoder_ffn_embed_dim", "max_source_positions")
+    assert [configs[0][name] for name in same] == [configs[1][name] for name in same]
+    assert configs[0]["layer_norm_eps"] == 1e-12
+    texts = [tokenizer, transformers.AutoTokenizer.from_pretrained(tmp_path / "exported")]
+    first, second = (text(lines, return_offsets_mapping=True).offset_mapping for text in texts)
+    assert first == second
 
 
 def test_untied_output_rows_do_not_change():

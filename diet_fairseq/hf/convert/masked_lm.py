@@ -1,4 +1,4 @@
-"""Descriptions of masked language models for `import hf`: BERT, ELECTRA, RoBERTa and XLM-R."""
+"""Descriptions of masked language models for `import hf`: BERT and its relatives."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +13,7 @@ from ..families import (
     BODY,
     HEAD,
     BertFamily,
+    DistilBertFamily,
     ElectraFamily,
     EncoderFamily,
     RobertaFamily,
@@ -30,7 +31,6 @@ from .vocabulary import (
     read_pieces,
 )
 
-DISTIL_LAYER = r"distilbert\.transformer\.layer\.(\d+)\."
 #: fairseq's symbols -> BERT's
 BERT_SPECIAL = {"<s>": "[CLS]", "<pad>": "[PAD]", "</s>": "[SEP]", "<unk>": "[UNK]",
                 MASK: "[MASK]"}  # fmt: skip
@@ -198,42 +198,16 @@ class Electra(ElectraFamily, Bert):
         return state | {"pooler.weight": pooler, "pooler.bias": torch.zeros(width)}
 
 
-class DistilBert(Bert):
-    """BERT without segments and pooler, and with its own names of parameters."""
+class DistilBert(DistilBertFamily, Bert):
+    """BERT without segments and pooler."""
 
-    model_class = "DistilBertForMaskedLM"
-    base_class = "DistilBertModel"
-    masked_lm_class = "DistilBertForMaskedLM"
-    all_heads = r"vocab_.*"
     tokenizer_classes: ClassVar[tuple[str, ...]] = (
         "DistilBertTokenizer",
         "BertTokenizer",
         *GENERIC,
     )
-    allowed: ClassVar = {"activation": ("gelu", "relu")}
-    names: ClassVar = MaskedLM.names | {
-        rf"{DISTIL_LAYER}attention\.([qkv])_lin\.(.*)": rf"{BODY}layers.\1.self_attn.\2_proj.\3",
-        rf"{DISTIL_LAYER}attention\.out_lin\.(.*)": rf"{BODY}layers.\1.self_attn.out_proj.\2",
-        rf"{DISTIL_LAYER}sa_layer_norm\.(.*)": rf"{BODY}layers.\1.self_attn_layer_norm.\2",
-        rf"{DISTIL_LAYER}ffn\.lin([12])\.(.*)": rf"{BODY}layers.\1.fc\2.\3",
-        rf"{DISTIL_LAYER}output_layer_norm\.(.*)": rf"{BODY}layers.\1.final_layer_norm.\2",
-        r"vocab_transform\.(.*)": rf"{HEAD}dense.\1",
-        r"vocab_layer_norm\.(.*)": rf"{HEAD}layer_norm.\1",
-        r"vocab_projector\.(.*)": rf"{HEAD}\1",
-    }
-    option_names: ClassVar = {
-        "encoder_layers": "n_layers",
-        "encoder_embed_dim": "dim",
-        "encoder_ffn_embed_dim": "hidden_dim",
-        "encoder_attention_heads": "n_heads",
-        "activation_fn": "activation",
-        "dropout": "dropout",
-        "attention_dropout": "attention_dropout",
-    }
     optional = r"(?!)"
     heads = r"(?!)"
-    # the class has this epsilon in its code
-    options: ClassVar = {"arch": "roberta_learned", "layer_norm_eps": 1e-12}
 
     def fairseq_options(self, config: Any, tensors: State) -> dict[str, Any]:
         return MaskedLM.fairseq_options(self, config, tensors)
