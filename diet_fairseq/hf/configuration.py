@@ -196,9 +196,18 @@ class DietEncoderConfig(DietConfig):
     Attributes:
         pooler: whether the encoder has BERT's pooler
         pooler_dropout: dropout of classification heads
+        trained_length: length in tokens of the longest training inputs, beyond which the encoder
+            warns; None: ``max_source_positions``
+        max_text_length: ``max_position_embeddings``, from which other libraries derive the length
+            at which they cut texts; None: ``max_source_positions``
     """
 
     model_type = "diet_encoder"
+    attribute_map: ClassVar = {
+        name: option
+        for name, option in DietConfig.attribute_map.items()
+        if name != "max_position_embeddings"
+    }
 
     activation_fn: str = "gelu"
     layernorm_embedding: bool = True
@@ -211,6 +220,8 @@ class DietEncoderConfig(DietConfig):
     pooler: bool = False
     pooler_activation_fn: str = "tanh"
     pooler_dropout: float | int = 0.0
+    trained_length: int | None = None
+    max_text_length: int | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
         if self.transformers_version is None:
@@ -224,6 +235,15 @@ class DietEncoderConfig(DietConfig):
     def check_stacks(self) -> None:
         super().check_stacks()
         self.positions.check_no_cross_attention()
+
+    @property
+    def max_position_embeddings(self) -> int:
+        """The length at which other libraries cut texts; setting it sets the positions' number."""
+        return self.max_text_length or self.max_source_positions
+
+    @max_position_embeddings.setter
+    def max_position_embeddings(self, value: int) -> None:
+        self.max_source_positions = value
 
     @property
     def type_vocab_size(self) -> int:

@@ -82,13 +82,13 @@ class DietEncoder(DietStack, Encoder):
 
     def warn_of_length(self, inputs: Tensor | None) -> None:
         """Warn once of inputs (B, T, ..) that are longer than the inputs of the training."""
-        trained = self.config.max_source_positions
+        trained = self.config.trained_length or self.config.max_source_positions
         if inputs is None or inputs.size(1) <= trained or self.has_warned:
             return
         self.has_warned = True
         logger.warning(
             "an input has %d tokens, but the inputs of the training had at most %d: test the model "
-            "on your texts; after training on longer inputs, raise max_source_positions in the "
+            "on your texts; after training on longer inputs, raise trained_length in the "
             "configuration", inputs.size(1), trained,
         )  # fmt: skip
 

@@ -74,7 +74,9 @@ def swap_positions(
             BART, mBART or M2M-100 for conditional generation, or a model of `diet_fairseq.hf`
         scheme: a key of `SCHEMES`
         max_positions: the length limit of schemes with tables of absolute positions, and
-            ``max_position_embeddings`` of the copy's configuration (default: the model's)
+            ``max_position_embeddings`` of the copy's configuration (default: the model's). The
+            copy warns of inputs that are longer than the model's, until training on longer inputs
+            raises ``trained_length`` of the configuration.
         options: position options such as ``position_clip=32``
 
     Returns:
@@ -129,6 +131,8 @@ def convert_published(
     convert = convert_encoder if isinstance(family, EncoderFamily) else convert_translation
     kind, own, state = convert(family, model, values)
     positions = {"max_source_positions": max_positions, "max_target_positions": max_positions}
+    if max_positions and isinstance(family, EncoderFamily):
+        own["trained_length"] = own["max_source_positions"]
     own |= {name: value for name, value in positions.items() if value and name in own}
     segments = {name: own.pop(name) for name in SEGMENT_OPTIONS if name in own}
     ours = kind.config_class(
@@ -217,6 +221,8 @@ def change_ours(
         "position_options": kept | options,
         "max_source_positions": max_positions or config.max_source_positions,
     }
+    if max_positions and not config.is_encoder_decoder:
+        values["trained_length"] = config.trained_length or config.max_source_positions
     for name in ("transformers_version", "architectures", "dtype"):
         values.pop(name, None)
     new: Any = type(config)(**values)

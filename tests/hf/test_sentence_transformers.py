@@ -13,6 +13,7 @@ import torch
 import transformers
 from huggingface_hub import ModelCard
 
+from diet_fairseq.hf import DietEncoderModel, swap_positions
 from diet_fairseq.hf.convert.sentence_modules import write_modules
 from diet_fairseq.translate.training_options import write_checkpoint
 from tests.hf.conftest import export, take_back
@@ -83,6 +84,8 @@ def test_other_positions_raise_the_length_of_texts(tmp_path, caplog):
     change_positions(out, "bert_diet_rel")
     export(out / "model.pt", tmp_path / "hf")
     assert read_length(tmp_path / "hf") == 2048
+    config = transformers.AutoConfig.from_pretrained(tmp_path / "hf")
+    assert (config.max_position_embeddings, config.max_source_positions) == (2048, 34)
     card = (tmp_path / "hf" / "README.md").read_text()
     assert "Inputs of the training had at most 34 tokens; test the model on your texts" in (
         " ".join(card.split())
@@ -127,6 +130,57 @@ def test_the_length_of_texts_obeys_the_positions(settings, limit, expected, tmp_
     assert read_length(tmp_path / "out") == expected
 
 
+def test_a_folder_with_swapped_positions_keeps_its_modules(tmp_path, caplog):
+    """The steps of docs/hugging-face.md on a tiny folder, and on the saved folder again."""
+    check_swap(build(tmp_path / "folder"), tmp_path, 16)
+    config = transformers.AutoConfig.from_pretrained(tmp_path / "swapped")
+    assert (config.max_position_embeddings, config.trained_length) == (2048, 34)
+    assert (tmp_path / "swapped" / "README.md").read_text() == CARD
+    assert "an input has 303 tokens, but the inputs of the training had at most 34" in caplog.text
+
+
+def check_swap(folder: Path, out: Path, width: int) -> None:
+    """Swap the positions of a folder of sentence-transformers, save it twice, and run it.
+
+    Args:
+        out: the folder of the new folders ``swapped`` and ``again``
+        width: of the embeddings
+    """
+    evaluation = pytest.importorskip(
+        "sentence_transformers.sentence_transformer.evaluation",
+        reason="sentence-transformers is not installed",
+    )
+    model = load_sentence_transformer(folder)
+    before = model.encode(SENTENCES, convert_to_tensor=True)
+    model[0].model = swap_positions(model[0].model, "learned")
+    after = model.encode(SENTENCES, convert_to_tensor=True)
+    torch.testing.assert_close(after, before, rtol=1e-5, atol=1e-5)
+    model[0].model = swap_positions(
+        model[0].model, "diet_rel", position_clip=32, max_positions=2048
+    )
+    model.max_seq_length = 2048
+    model.save(str(out / "swapped"))
+    expected = model.encode(SENTENCES, convert_to_tensor=True)
+    load_sentence_transformer(out / "swapped").save(str(out / "again"))
+    for name in ("swapped", "again"):
+        loaded = load_sentence_transformer(out / name)
+        assert type(loaded[0].model) is DietEncoderModel
+        assert loaded.max_seq_length == 2048
+        names = [type(module).__name__ for module in loaded]
+        assert names == ["Transformer", "Pooling", "Normalize"]
+        assert loaded[1].pooling_mode == "mean"
+        actual = loaded.encode(SENTENCES, convert_to_tensor=True)
+        torch.testing.assert_close(actual, expected, rtol=1e-6, atol=1e-6)
+        assert actual.shape == (len(SENTENCES), width)
+        torch.testing.assert_close(actual.norm(dim=1), torch.ones(len(SENTENCES)))
+    long = "the dog " * 150
+    first, second = loaded.encode([f"{long} fox", f"{long} hill"], convert_to_tensor=True)
+    assert not torch.equal(first, second)
+    pairs = [SENTENCES[:-1], SENTENCES[1:], [0.1, 0.9, 0.4, 0.3]]
+    scores = evaluation.EmbeddingSimilarityEvaluator(*pairs)(loaded)
+    assert -1 <= scores["spearman_cosine"] <= 1
+
+
 def load_sentence_transformer(folder: Path) -> Any:
     package = pytest.importorskip(
         "sentence_transformers", reason="sentence-transformers is not installed"
@@ -157,7 +211,8 @@ def test_sentence_transformers_reads_the_exports(tmp_path, monkeypatch):
     torch.testing.assert_close(encode(tmp_path / "saved", lines), expected, rtol=1e-5, atol=1e-5)
     change_positions(out, "bert_rope")
     export(out / "model.pt", tmp_path / "rope")
-    model = load_sentence_transformer(tmp_path / "rope")
+    load_sentence_transformer(tmp_path / "rope").save(str(tmp_path / "again"))
+    model = load_sentence_transformer(tmp_path / "again")
     assert model.max_seq_length == 2048
     long = " ".join(SENTENCES * 20)
     assert len(model.tokenize([long])["input_ids"][0]) > 300
@@ -198,3 +253,8 @@ def test_all_minilm_l6_v2_comes_back(minilm, tmp_path):
     change_positions(tmp_path / "out", "bert_diet_rel")
     export(tmp_path / "out" / "model.pt", tmp_path / "swapped")
     assert load_sentence_transformer(tmp_path / "swapped").max_seq_length == 2048
+
+
+@pytest.mark.slow
+def test_all_minilm_l6_v2_with_swapped_positions(minilm, tmp_path):
+    check_swap(minilm, tmp_path, 384)

@@ -183,6 +183,10 @@ def test_a_swapped_model_reads_longer_texts_and_is_saved(tmp_path):
     model = build("BertModel", num_hidden_layers=1)
     swapped = hf.swap_positions(model, "diet_rel", max_positions=4 * LENGTH, position_clip=4)
     assert swapped.config.max_position_embeddings == 4 * LENGTH
+    assert swapped.config.trained_length == LENGTH
+    again = hf.swap_positions(swapped, "alibi", max_positions=8 * LENGTH)
+    assert again.config.max_position_embeddings == 8 * LENGTH
+    assert again.config.trained_length == LENGTH
     swapped.save_pretrained(tmp_path)
     loaded = transformers.AutoModel.from_pretrained(tmp_path).eval()
     assert type(loaded) is hf.DietEncoderModel

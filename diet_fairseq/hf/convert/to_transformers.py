@@ -57,12 +57,14 @@ def run(args: Namespace) -> None:
     if isinstance(model, DietEncoderModel) and loaded.model.encoder.lm_head is not None:
         print("left out: the head for masked words, which no training has changed")
     with atomic_folder(args.out) as new:
+        text_length = write_sentence_modules(new, loaded)
+        if text_length is not None and text_length > model.config.max_source_positions:
+            model.config.max_text_length = text_length
         model.config.architectures = [type(model).__name__]
         model.config.save_pretrained(new)
         weights = save(converted.tensors, metadata={"format": "pt"})
         (new / "model.safetensors").write_bytes(weights)
         write_tokenizer(new, loaded, model.config)
-        text_length = write_sentence_modules(new, loaded)
         card = model_card(args.out.name, model, loaded, read_original_card(loaded), text_length)
         (new / "README.md").write_text(card, encoding="utf-8")
         if not loaded.is_encoder:
