@@ -1,11 +1,12 @@
 """Distillation of an encoder into a copy of itself with another position scheme.
 
-    pip install accelerate scipy
+    pip install accelerate scipy sentence-transformers
     python distill.py all-MiniLM-L6-v2 swapped --text train.txt --position-scheme diet_rel \\
         --position-option position_clip=32 --pairs dev.tsv
 
 The copy learns the original's features of all tokens and their mean, the sentence embedding, on the
-lines of text files. The command continues from its last checkpoint if it is run again.
+lines of text files. A folder of sentence-transformers keeps its modules. The command continues from
+its last checkpoint if it is run again.
 """
 
 import csv
@@ -17,6 +18,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from scipy.stats import spearmanr
+from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from transformers import (
     AutoModel,
@@ -26,9 +28,12 @@ from transformers import (
     TrainingArguments,
     set_seed,
 )
-from transformers.trainer_utils import get_last_checkpoint
+from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from diet_fairseq.hf import swap_positions
+
+#: number of lines that are not trained on
+HELD_OUT = 64
 
 
 def pool(features: Tensor, mask: Tensor) -> Tensor:
@@ -95,12 +100,20 @@ def main(args: Namespace) -> None:
     copy = swap_positions(
         original, args.position_scheme, max_positions=args.max_positions, **options
     )
+    copy.config.trained_length = args.length
     lines = sorted({line for path in args.text for line in read_lines(path)})
-    order = torch.randperm(len(lines)).tolist()[: args.steps * args.batch + 64]
+    needed = args.steps * args.batch
+    order = torch.randperm(len(lines)).tolist()[: needed + HELD_OUT]
     texts = [
         {"input_ids": tokenizer(lines[n], truncation=True, max_length=args.length)["input_ids"]}
         for n in order
     ]
+    held_out, texts = texts[:HELD_OUT], texts[HELD_OUT:]
+    if not texts:
+        raise SystemExit(f"--text must have more than {HELD_OUT} different lines: give more text")
+    lengths = [len(text["input_ids"]) for text in texts]
+    rounds = range(-(-needed // len(texts)))
+    order = [n for _ in rounds for n in get_length_grouped_indices(lengths, args.batch)]
     pairs = args.pairs and list(
         csv.DictReader(read_lines(args.pairs), delimiter="\t", quoting=csv.QUOTE_NONE)
     )
@@ -110,23 +123,32 @@ def main(args: Namespace) -> None:
         copy,
         TrainingArguments(
             str(args.out), max_steps=args.steps, learning_rate=args.lr, warmup_steps=20,
-            per_device_train_batch_size=args.batch, train_sampling_strategy="group_by_length",
+            per_device_train_batch_size=args.batch, train_sampling_strategy="sequential",
             eval_strategy="steps", eval_steps=args.check_every, eval_on_start=True,
             save_steps=args.check_every, save_total_limit=1, logging_steps=10, seed=args.seed,
             report_to="none", dataloader_pin_memory=torch.cuda.is_available(),
         ),
         data_collator=DataCollatorWithPadding(tokenizer),
-        train_dataset=texts[64:],
-        eval_dataset=texts[:64],
+        train_dataset=[texts[n] for n in order[:needed]],  # a continued run has the same order
+        eval_dataset=held_out,
         processing_class=tokenizer,
     )  # fmt: skip
-    trainer.train(resume_from_checkpoint=args.out.is_dir() and get_last_checkpoint(args.out))
+    checkpoints = {  # complete ones: Trainer writes trainer_state.json last
+        int(path.parent.name.partition("-")[2]): str(path.parent)
+        for path in args.out.glob("checkpoint-*/trainer_state.json")
+    }
+    trainer.train(resume_from_checkpoint=checkpoints.get(max(checkpoints, default=0)))
     trainer.save_model()
+    if (args.model / "modules.json").exists():
+        sentence_model = SentenceTransformer(str(args.model))
+        sentence_model[0].model = copy
+        sentence_model.max_seq_length = copy.config.max_position_embeddings
+        sentence_model.save(str(args.out))
 
 
 if __name__ == "__main__":
     parser = ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("model", help="folder of the encoder and its tokenizer")
+    parser.add_argument("model", type=Path, help="folder of the encoder and its tokenizer")
     parser.add_argument("out", type=Path, help="folder to write")
     parser.add_argument("--text", type=Path, nargs="+", required=True, help="files of lines")
     parser.add_argument("--position-scheme", default="diet_rel", help="default: %(default)s")
