@@ -113,8 +113,13 @@ def lock_checkpoints(cfg: Any) -> AbstractContextManager[None]:
 
 
 def check_objective(cfg: Any) -> None:
-    """Refuse a next-sentence head without its loss, or pairs of texts without the head."""
+    """Refuse a head without its loss, and a loss or pairs of texts without the head."""
     criterion, task = (getattr(part, "_name", None) for part in (cfg.criterion, cfg.task))
+    if getattr(cfg.model, "no_lm_head", False) and criterion in ("masked_lm", "masked_lm_nsp"):
+        raise UserError(
+            f"--criterion {criterion} trains the head for masked words, which --no-lm-head leaves "
+            "out: omit --no-lm-head to train a new head"
+        )
     if criterion == "masked_lm_nsp":
         return
     for is_given, flag in (

@@ -140,6 +140,8 @@ def test_a_warm_started_run_is_not_resumed_with_other_positions(documents, stock
 
 
 REFUSED = {
+    "--arch roberta_diet_rel --no-lm-head": "--criterion masked_lm trains the head for masked "
+    "words, which --no-lm-head leaves out: omit --no-lm-head to train a new head",
     "--arch bert_diet_rel --nsp": "--nsp needs --criterion masked_lm_nsp, but the criterion is "
     "masked_lm: give --criterion masked_lm_nsp, or omit --nsp",
     "--arch bert_diet_rel --task masked_lm_nsp": "--task masked_lm_nsp needs --criterion "
@@ -150,12 +152,13 @@ REFUSED = {
 }
 
 
-@pytest.mark.few(1)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("line", REFUSED)
 def test_impossible_pretraining_is_refused(documents, tmp_path, line):
     done = train(documents, tmp_path, "--batch-size", 8, "--max-update", 2, *line.split())
     assert done.status == 1
     assert done.last == f"error: {REFUSED[line]}"
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
