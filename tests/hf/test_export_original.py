@@ -169,7 +169,11 @@ def m2m_100_out(tmp_path_factory) -> Path:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda out: shutil.rmtree(out / "original"), "original is not there: copy it from the im"),
+        (
+            lambda out: shutil.rmtree(out / "original"),
+            "original is not there: leave out --original, which exports the model with the classes "
+            "of diet_fairseq, or, if the vocabulary was neither trimmed nor extended, copy the ",
+        ),
         (
             lambda out: edit(out / "original" / "config.json", model_type="t5"),
             "is of the model type t5, but --original writes marian, m2m_100, mbart, bart, xlm-rob",

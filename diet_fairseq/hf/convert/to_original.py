@@ -53,8 +53,8 @@ def export_original(loaded: Any, out: Path) -> None:
         if not originals and not write_stock(loaded, Path(stock)):
             raise UserError(
                 f"--original needs the folder {ORIGINAL} of `diet-fairseq import hf`, but "
-                f"{folders[0] / ORIGINAL} is not there: copy it from the imported model, or "
-                f"{WITHOUT}"
+                f"{folders[0] / ORIGINAL} is not there: {WITHOUT}, or, if the vocabulary was "
+                "neither trimmed nor extended, copy the folder from the imported model"
             )
         folder = originals[0] if originals else Path(stock)
         kind = read_model_type(folder, FAMILIES, "--original writes", WITHOUT)
