@@ -347,10 +347,12 @@ def fill_mask(folder: Path, text: str) -> list[tuple[str, float]]:
     return [(word["sequence"], pytest.approx(word["score"], abs=1e-5)) for word in fill(text)]
 
 
-def test_an_mpnet_is_refused_by_name(tmp_path):
-    config = transformers.MPNetConfig(num_hidden_layers=1, hidden_size=16, intermediate_size=16)
-    config.save_pretrained(tmp_path / "folder")
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("MPNet", "all layers of MPNet share one "),
+     ("ModernBert", "most layers of ModernBERT see a window of tokens; ")],
+)  # fmt: skip
+def test_an_encoder_that_fairseq_can_t_have_is_refused_by_name(name, reason, tmp_path):
+    getattr(transformers, f"{name}Config")().save_pretrained(tmp_path / "folder")
     text = refused(take_back, tmp_path / "folder", tmp_path / "out")
-    assert (
-        "is of the model type mpnet, which can't be converted: all layers of MPNet share " in text
-    )
+    assert f"is of the model type {name.lower()}, which can't be converted: {reason}" in text

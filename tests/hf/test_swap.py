@@ -264,6 +264,15 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
         lambda: transformers.GPT2Model(transformers.GPT2Config(n_layer=1, n_embd=8, n_head=1)), {},
         "the model is a GPT2Model",
     ),
+    "a modern encoder": (
+        lambda: transformers.ModernBertModel(
+            transformers.ModernBertConfig(
+                num_hidden_layers=1, hidden_size=8, num_attention_heads=1, intermediate_size=8,
+                vocab_size=WORDS, pad_token_id=0,
+            )
+        ),
+        {}, "the model is a ModernBertModel: give one of these",
+    ),
     "a decoder": (
         lambda: build("BertModel", is_decoder=True), {}, "is_decoder False, but the BertModel has T"
     ),

@@ -62,6 +62,8 @@ FAMILIES: dict[str, Any] = {
 #: ``model_type`` -> the reason why fairseq's model can't have its parameters
 UNSUPPORTED = {
     "mpnet": "all layers of MPNet share one relative position bias beside its learned positions",
+    "modernbert": "most layers of ModernBERT see a window of tokens; its feed-forward layers are "
+    "gated",
 }
 #: the folder with the imported folder's `ORIGINAL_FILES`, which `to_original` reads
 ORIGINAL = "original"
