@@ -3,14 +3,19 @@
     python -m benchmarks.long_documents ORIGINAL SWAPPED... --text valid.txt.gz
 
 TEXT has one sentence per line and a blank line between documents, and must not be training text of
-SWAPPED. A sentence embedding is the normalised mean of the features of real tokens. Two tests:
+SWAPPED. A sentence embedding is the normalised mean of the features of real tokens. Three tests:
 
 - ``late``: three passages of the second half of each document's first tokens are cut out of it, and
   each passage must be nearest to its own document;
-- ``halves``: the first tokens of each document must be nearest to its next tokens.
+- ``halves``: the first tokens of each document must be nearest to its next tokens;
+- ``classes``: a logistic regression on the embeddings must predict the class of each document.
+  ``--labels`` has a line with class and group, such as author and novel, for each document of TEXT,
+  or an empty line for a document to leave out. No group is in the training and the test set of a
+  fold.
 
-The table has the share of queries that find their own document (R@1) with its 95% confidence
-interval (a bootstrap over documents), and the CPU seconds of all embeddings.
+The table has the share of queries that find their own document (R@1), or the mean over groups of
+the share of right classes, with its 95% confidence interval (a bootstrap over documents or groups),
+and the CPU seconds of all embeddings.
 """
 
 import argparse
@@ -90,8 +95,23 @@ def find_hits(queries: Tensor, documents: Tensor, owners: list[int]) -> Tensor:
     return nearest.eq(torch.tensor(owners)).float().view(len(documents), -1).mean(1)
 
 
+def classify(features: Tensor, classes: list[str], groups: list[str]) -> Tensor:
+    """The share of right classes in each group, with training on other groups: (G,)."""
+    # here, because only one test needs it
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import GroupKFold, cross_val_predict
+
+    model = LogisticRegression(C=10, max_iter=1000)
+    folds = GroupKFold(min(5, len(set(groups))))
+    predictions = cross_val_predict(model, features.numpy(), classes, groups=groups, cv=folds)
+    right: dict[str, list[float]] = {}
+    for group, guess, answer in zip(groups, predictions, classes, strict=True):
+        right.setdefault(group, []).append(float(guess == answer))
+    return torch.tensor([sum(values) / len(values) for values in right.values()])
+
+
 def confidence_interval(hits: Tensor) -> tuple[float, float]:
-    """The 95% confidence interval of the mean, by 2,000 samples of the documents."""
+    """The 95% confidence interval of the mean, by 2,000 samples of the documents or groups."""
     generator = torch.Generator().manual_seed(1)
     samples = torch.randint(len(hits), (2000, len(hits)), generator=generator)
     low, high = hits[samples].mean(1).quantile(torch.tensor([0.025, 0.975])).tolist()
@@ -107,23 +127,40 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=80, help="number (default: %(default)s)")
     parser.add_argument("--tokens", type=int, default=2048, help="of a text (default: %(default)s)")
     parser.add_argument("--chunk", type=int, default=512, help="of the original (%(default)s)")
-    parser.add_argument("--test", choices=["late", "halves"], default="late")
+    parser.add_argument("--test", choices=["late", "halves", "classes"], default="late")
+    parser.add_argument("--labels", type=Path, help="TSV of classes: class and group")
     args = parser.parse_args()
+    if (args.test == "classes") != (args.labels is not None):
+        parser.error("--test classes and --labels need each other: give both, or neither")
     tokenizer: Any = AutoTokenizer.from_pretrained(args.original)
     size, chunk = args.tokens - 2, args.chunk - 2  # without special tokens
-    needed = 2 * size if args.test == "halves" else size + PASSAGES * PASSAGE
-    texts = (
-        tokenizer(document, add_special_tokens=False, verbose=False)["input_ids"]
-        for document in read_documents(args.text)
-    )
-    long_texts = [ids for ids in texts if len(ids) >= needed]
-    chosen = random.Random(1).sample(long_texts, min(args.documents, len(long_texts)))
+    needed = {"late": size + PASSAGES * PASSAGE, "halves": 2 * size, "classes": size}[args.test]
+    texts = list(read_documents(args.text))
+    labels = [""] * len(texts)
+    if args.labels:
+        labels = args.labels.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        if len(labels) != len(texts):
+            parser.error(
+                f"--labels {args.labels} must have a line for each of the {len(texts):,} "
+                f"documents, but has {len(labels):,}"
+            )
+    chosen: Texts = []
+    chosen_labels: list[str] = []
+    for number in random.Random(1).sample(range(len(texts)), len(texts)):
+        if len(chosen) == args.documents:
+            break
+        if args.labels and not labels[number]:
+            continue
+        ids = tokenizer(texts[number], add_special_tokens=False, verbose=False)
+        if len(ids["input_ids"]) >= needed:
+            chosen.append(ids["input_ids"])
+            chosen_labels.append(labels[number])
+    queries: Texts = []
+    documents, owners = [ids[:size] for ids in chosen], list(range(len(chosen)))
     if args.test == "late":
         queries, documents, owners = cut_passages(chosen, size)
-    else:
-        queries = [ids[:size] for ids in chosen]
-        documents = [ids[size : 2 * size] for ids in chosen]
-        owners = list(range(len(chosen)))
+    elif args.test == "halves":
+        queries, documents = documents, [ids[size : 2 * size] for ids in chosen]
     original: Any = AutoModel.from_pretrained(args.original).eval()
 
     def cut(texts: Texts) -> Tensor:
@@ -138,11 +175,16 @@ def main() -> None:
     for folder in args.swapped:
         model: Any = AutoModel.from_pretrained(folder).eval()
         methods[f"{folder}, {args.tokens} tokens"] = partial(embed, model, tokenizer)
+    measure = "right classes" if args.labels else "R@1"
     print(f"{len(chosen)} documents, {len(queries)} queries\n")
-    print("| method | R@1 | 95% interval | CPU s |\n| --- | --- | --- | --- |", flush=True)
+    print(f"| method | {measure} | 95% interval | CPU s |\n| --- | --- | --- | --- |", flush=True)
     for name, method in methods.items():
         start = time.process_time()
-        hits = find_hits(method(queries), method(documents), owners)
+        if args.labels:
+            classes, groups = zip(*(label.split("\t") for label in chosen_labels), strict=True)
+            hits = classify(method(documents), list(classes), list(groups))
+        else:
+            hits = find_hits(method(queries), method(documents), owners)
         seconds = time.process_time() - start
         low, high = confidence_interval(hits)
         print(
