@@ -5,6 +5,7 @@ from . import (  # noqa: F401  # each declares its changes
     archives,
     batches,
     command_line,
+    directions,
     generation,
     loading,
     precision,

@@ -277,11 +277,12 @@ def load_dictionaries(description: ModelDescription, state: dict[str, Any]) -> l
     """
     marked = read_task(task_options(state))
     dictionaries: list[Dictionary] = []
-    for path in dictionary_paths(description):
+    for path, side in zip(dictionary_paths(description), ("encoder", "decoder"), strict=True):
         dictionary = Dictionary.load(str(path))
-        for token in marked[1] if marked else ():
-            dictionary.add_symbol(token)
-        rows = state["model"].get("encoder.embed_tokens.weight", ())
+        rows = state["model"].get(f"{side}.embed_tokens.weight", ())
+        if len(dictionary) != len(rows):  # a dictionary with all tags is of --lang-dict
+            for token in marked[1] if marked else ():
+                dictionary.add_symbol(token)
         if not dictionaries and len(rows) not in (0, len(dictionary)):
             number = len(description.all_directions.tags)
             tags = f", with the tags of {number} languages," if number else ""

@@ -6,9 +6,9 @@ GIVEN_KEYS = {*config}
 check_config(EXAMPLES / "rules" / "translation.schema.yaml")
 
 FOLDER = config["folder"]
-SOURCE, TARGET = config["languages"]
 
 
+include: "directions.smk"
 include: "start.smk"
 
 
@@ -16,9 +16,17 @@ TESTS = config["test"]
 if isinstance(TESTS, str) or {"url", "sacrebleu"} & TESTS.keys():
     TESTS = {"test": TESTS}
 TRAIN = config["train"] if isinstance(config["train"], list) else [config["train"]]
-# How often the pairs of each source are used; files are named by their path from here on.
+EVALUATIONS = find_evaluations(TESTS)
+# How often the pairs of each source are used, and the pairs of languages it has, if not all; files are named by their path
+# from here on.
 REPEATS = [source.get("repeat", 1) if isinstance(source, dict) else 1 for source in TRAIN]
+PAIRS_OF = [source.get("pairs") if isinstance(source, dict) else None for source in TRAIN]
 TRAIN = [source.get("file", source) if isinstance(source, dict) else source for source in TRAIN]
+if config["validation"] == "bleu" and MULTILINGUAL:
+    raise WorkflowError(
+        "config.validation must be loss or a name of metrics for several directions, whose task in fairseq computes no"
+        " BLEU, but is 'bleu': remove it"
+    )
 # A metric chooses among the checkpoints of a finished training, which itself goes by the loss.
 SELECTION = []
 if config["validation"] not in ("loss", "bleu"):
@@ -42,7 +50,7 @@ check_schemes(
 # Keys that shape the trained model, besides scheme, size and seed.
 # Those that are new in 0.5 count if they are set: runs of 0.4 keep their names.
 NEW = ("check_languages",)
-DATA = ("languages", "train", "valid", "max_words", "max_characters", "max_ratio", "subwords", "vocabulary")
+DATA = ("train", "valid", "max_words", "max_characters", "max_ratio", "subwords", "vocabulary")
 TRAINING = ("updates", "batch", "learning_rate", "warmup", "dropout", "options", "validation", "patience",
             "save_interval", "average")
 
@@ -57,8 +65,10 @@ class Run(NamedTuple):
     @property
     def name(self):
         """The name of its folder, which depends on the settings."""
-        settings = settings_of(*DATA, *TRAINING) | {"scheme": SCHEMES[self.label]}
+        settings = settings_of(*DATA, *TRAINING) | {"scheme": SCHEMES[self.label], "languages": list(DIRECTIONS[0])}
         settings |= {key: config[key] for key in NEW if config[key]}
+        if MULTILINGUAL:
+            settings |= {"languages": DIRECTIONS} | settings_of("temperature")
         updates = settings.pop("updates")  # with more of them a training can be continued
         settings |= {"size": self.size, "seed": self.seed} | user_code(NAMES[self.label])
         if START:
@@ -85,7 +95,8 @@ if config["ensemble"] and len(config["seeds"]) > 1:
             name = digest([run.name for run in members])
             MODELS[f"ensembles/{'-'.join(filter(None, (label, size, name)))}"] = members
 
-check_bleu(TARGET, config["bleu_tokenizer"])
+for language in {target: None for _, target in DIRECTIONS}:
+    check_bleu(language, config["bleu_tokenizer"])
 
 if config["baseline"] not in (None, *SCHEMES):
     raise WorkflowError(

@@ -3,10 +3,11 @@
 wildcard_constraints:
     run="|".join(map(re.escape, RUNS)),
     model="|".join(map(re.escape, MODELS)),
-    test="|".join(map(re.escape, TESTS)),
-    name="|".join(map(re.escape, config["inputs"])) or "(?!)",
+    test="|".join(map(re.escape, EVALUATIONS)),
+    name="|".join(map(re.escape, INPUTS)) or "(?!)",
     metric="|".join(map(re.escape, METRICS)) or "(?!)",
-    lang=f"{SOURCE}|{TARGET}",
+    source="|".join(LANGUAGES),
+    target="|".join(LANGUAGES),
     split="train|valid",
     place="|".join(map(re.escape, PLACES)),
 
@@ -15,18 +16,29 @@ rule download:
     """Download a pair of files, check it and extract it from its archive."""
     localrule: True  # the nodes of a cluster may have no way out
     output:
-        f"{FOLDER}/raw/{{place}}.{SOURCE}",
-        f"{FOLDER}/raw/{{place}}.{TARGET}",
+        f"{FOLDER}/raw/{CORPUS}{{place}}.{SOURCE_OF}",
+        f"{FOLDER}/raw/{CORPUS}{{place}}.{TARGET_OF}",
     params:
         source=lambda w: json.dumps(PLACES[w.place]),
-        languages=config["languages"],
+        languages=CORPUS_LANGUAGES,
         archives=f"{FOLDER}/archives",
     log:
-        f"{FOLDER}/logs/download-{{place}}.log",
+        f"{FOLDER}/logs/{CORPUS}download-{{place}}.log",
     shell:
         script("scripts/download.py")
         + "{params.source:q} {output:q} --languages {params.languages:q} --archives {params.archives:q}"
         " 2>&1 | tee {log:q}"
+
+
+def training_text(wildcards):
+    """The files of a corpus, in the order of its sources."""
+    names = [f"{corpus_of(wildcards)}train-{number}" for number in range(len(TRAIN))]
+    return [file for name in names for file in FILES.get(name, [])]
+
+
+def repeats(wildcards):
+    """How often the pairs of each source of a corpus are used."""
+    return [times for number, times in enumerate(REPEATS) if f"{corpus_of(wildcards)}train-{number}" in FILES]
 
 
 # Options that are new in 0.5: a param only if they are used, so that text of 0.4 is not cleaned again.
@@ -37,24 +49,35 @@ CLEANING += "--check-languages " if config["check_languages"] else ""
 rule clean:
     """Clean the training text; normalise white space in validation and test sets."""
     input:
-        train=[file for place, pair in FILES.items() if place.startswith("train-") for file in pair],
-        valid=FILES["valid"],
+        train=training_text,
+        valid=lambda w: FILES[f"{corpus_of(w)}valid"],
     output:
-        expand(f"{FOLDER}/clean/{{split}}.{{lang}}", split=["train", "valid"], lang=[SOURCE, TARGET]),
-        counts=f"{FOLDER}/clean/counts.txt",
+        f"{FOLDER}/clean/{CORPUS}train.{SOURCE_OF}",
+        f"{FOLDER}/clean/{CORPUS}train.{TARGET_OF}",
+        f"{FOLDER}/clean/{CORPUS}valid.{SOURCE_OF}",
+        f"{FOLDER}/clean/{CORPUS}valid.{TARGET_OF}",
+        counts=f"{FOLDER}/clean/{CORPUS}counts.txt",
     params:
-        **settings_of("languages", "max_words", "max_characters", "max_ratio"),
-        **({"options": CLEANING} if CLEANING else {}),
+        languages=CORPUS_LANGUAGES,
+        **settings_of("max_words", "max_characters", "max_ratio"),
+        **({"options": CLEANING, "repeats": repeats} if CLEANING else {}),
         folder=lambda w, output: Path(output[0]).parent,
     resources:
         **needs("clean", lambda input: input.train[::2]),
     log:
-        f"{FOLDER}/logs/clean.log",
+        f"{FOLDER}/logs/{CORPUS}clean.log",
     shell:
         script("scripts/clean.py")
         + "{params.folder:q} --languages {params.languages:q} --train {input.train:q} --valid {input.valid:q} --max-words {params.max_words:q}"
         " --max-characters {params.max_characters:q} --max-ratio {params.max_ratio:q}"
-        f" {CLEANING}2>&1 | tee {{log:q}}"
+        + " --repeat {params.repeats}" * (max(REPEATS) > 1)
+        + " --check-languages" * config["check_languages"]
+        + " 2>&1 | tee {log:q}"
+
+
+def texts_of(split, kind="clean"):
+    """The cleaned or encoded text of all corpora: source and target of the first, of the second, ..."""
+    return [f"{FOLDER}/{kind}/{corpus}{split}.{language}" for corpus, pair in CORPORA.items() for language in pair]
 
 
 if START:
@@ -64,15 +87,17 @@ if START:
         input:
             keep=config["keep"],
             # with vocabulary trim, the texts whose tokens stay, and tests of the smaller model
-            text=[f"{FOLDER}/clean/{split}.{lang}" for split in ("train", "valid") for lang in (SOURCE, TARGET) if TRIMS],
-            tests=[file for name in TESTS for file in FILES[f"test-{name}"] if TRIMS],
+            text=[*texts_of("train"), *texts_of("valid")] if TRIMS else [],
+            tests=[file for name in EVALUATIONS for file in TEST_FILES[name] if TRIMS],
         output:
             checkpoint=START_CHECKPOINT,
             description=f"{START_FOLDER}/model.json",
             options=f"{START_FOLDER}/options.txt",
             positions=f"{START_FOLDER}/positions.txt",
+            **({"task": f"{START_FOLDER}/task/options.txt"} if MULTILINGUAL else {}),
         params:
-            **settings_of("languages", "validation", "vocabulary", "new_languages"),
+            directions=[*map(name_of, DIRECTIONS)],
+            **settings_of("validation", "vocabulary", "new_languages"),
             digest=START_DIGEST,
             folder=START_FOLDER,
         resources:
@@ -82,27 +107,30 @@ if START:
         shell:
             script("scripts/start.py")
             + f"{{params.folder:q}} --start {shlex.quote(json.dumps(START)).replace('{', '{{').replace('}', '}}')}"
-            " --languages {params.languages:q}"
+            f" --directions {' '.join(' '.join(pair) for pair in DIRECTIONS)}"
+            + " --multilingual" * MULTILINGUAL
             + " --scores-bleu" * (config["validation"] == "bleu")
             + "".join(f" --new-language {new} {old}" for new, old in config["new_languages"].items())
-            + " --trim {input.text:q} {input.keep:q} --tests {input.tests:q}" * TRIMS
+            + " --trim {input.text:q} {input.keep:q}" * TRIMS
+            + "".join(f" --tests {' '.join(EVALUATIONS[name][1])} {shlex.join(TEST_FILES[name])}" for name in EVALUATIONS if TRIMS)
             + (f" {USER_DIR}" if config["user_dir"] else "")
             + " 2>&1 | tee {log:q}"
 
     SUBWORDS = rules.start.output
     # its subwords and tags, of both sides
-    ENCODE = script("scripts/encode.py") + f"start {shlex.quote(START_FOLDER)}"
+    ENCODE = script("scripts/encode.py") + f"start {shlex.quote(START_FOLDER)}" + " --untagged" * MULTILINGUAL
     DICTIONARIES = f"--srcdict {shlex.quote(START_FOLDER)}/source-dict.txt --tgtdict {shlex.quote(START_FOLDER)}/target-dict.txt"
 else:
 
     rule learn_subwords:
         """One subword model for both languages."""
         input:
-            expand(f"{FOLDER}/clean/train.{{lang}}", lang=[SOURCE, TARGET]),
+            texts_of("train"),
         output:
             f"{FOLDER}/subwords/{'codes' if config['subwords'] == 'subword_nmt' else 'sentencepiece.model'}",
         params:
-            **settings_of("languages", "subwords", "vocabulary"),
+            languages=[language for pair in CORPORA.values() for language in pair],
+            **settings_of("subwords", "vocabulary"),
         resources:
             **needs("learn_subwords"),
         log:
@@ -118,19 +146,20 @@ else:
 
 rule encode:
     input:
-        source=f"{FOLDER}/clean/{{split}}.{SOURCE}",
-        target=f"{FOLDER}/clean/{{split}}.{TARGET}",
+        source=f"{FOLDER}/clean/{CORPUS}{{split}}.{SOURCE_OF}",
+        target=f"{FOLDER}/clean/{CORPUS}{{split}}.{TARGET_OF}",
         model=SUBWORDS,
     output:
-        source=f"{FOLDER}/encoded/{{split}}.{SOURCE}",
-        target=f"{FOLDER}/encoded/{{split}}.{TARGET}",
+        source=f"{FOLDER}/encoded/{CORPUS}{{split}}.{SOURCE_OF}",
+        target=f"{FOLDER}/encoded/{CORPUS}{{split}}.{TARGET_OF}",
     params:
-        **settings_of("languages", "subwords"),
+        languages=CORPUS_LANGUAGES,
+        **settings_of("subwords"),
     resources:
         **needs("encode", lambda input: [input.source]),
     threads: 4
     log:
-        f"{FOLDER}/logs/encode-{{split}}.log",
+        f"{FOLDER}/logs/{CORPUS}encode-{{split}}.log",
     shell:
         ENCODE + " --workers {threads}"
         " --text {params.languages[0]:q} {input.source:q} {output.source:q}"
@@ -138,38 +167,59 @@ rule encode:
         " 2>&1 | tee {log:q}"
 
 
+def binarise(corpus, dictionaries, prefixes="--trainpref {0}train --validpref {0}valid"):
+    """The command that binarises a corpus into the folder that is made."""
+    text = shlex.quote(f"{FOLDER}/encoded/{corpus}")
+    source, target = CORPORA[corpus]
+    return (
+        f"fairseq-preprocess --source-lang {source} --target-lang {target} {prefixes.format(text)} {dictionaries}"
+        ' --destdir "$aside" --workers {threads} >> {log:q} 2>&1; '
+    )
+
+
+if not MULTILINGUAL:
+    BINARISE = binarise("", DICTIONARIES)
+elif START:
+    BINARISE = "".join(binarise(corpus, DICTIONARIES) for corpus in CORPORA)
+else:  # one dictionary of all languages
+    BINARISE = (
+        'cat {input.train:q} > "$aside.text"; '
+        'fairseq-preprocess --only-source --dict-only --trainpref "$aside.text" --nwordssrc {params.vocabulary:q}'
+        ' --destdir "$aside" >> {log:q} 2>&1; rm "$aside.text"; '
+    ) + "".join(binarise(corpus, '--srcdict "$aside/dict.txt" --tgtdict "$aside/dict.txt"') for corpus in CORPORA)
+
+
 rule preprocess:
     """Characters outside the subword model are kept as tokens; only frequent ones enter the dictionary."""
     input:
-        expand(f"{FOLDER}/encoded/{{split}}.{{lang}}", split=["train", "valid"], lang=[SOURCE, TARGET]),
+        train=texts_of("train", "encoded"),
+        valid=texts_of("valid", "encoded"),
     output:
         directory(f"{FOLDER}/data-bin"),
     params:
-        **settings_of("languages", "vocabulary"),
-        text=lambda w, input: Path(input[0]).parent,
+        languages=[SOURCE, TARGET],
+        **settings_of("vocabulary"),
     resources:
-        **needs("preprocess", lambda input: input[:1]),
+        **needs("preprocess", lambda input: input.train[::2]),
     threads: 4
     log:
         f"{FOLDER}/logs/preprocess.log",
     shell:
-        f"aside={{output:q}}.$$.tmp; fairseq-preprocess {DICTIONARIES}"
-        " --source-lang {params.languages[0]:q} --target-lang {params.languages[1]:q}"
-        " --trainpref {params.text:q}/train --validpref {params.text:q}/valid --destdir \"$aside\""
-        f" --workers {{threads}} > {{log:q}} 2>&1; {BINARISED}"
+        f": > {{log:q}}; aside={{output:q}}.$$.tmp; {BINARISE}{BINARISED}"
 
 
 rule preprocess_test:
     """Encode a test set with the dictionaries of training; line n remains line n."""
     input:
-        source=lambda w: FILES[f"test-{w.test}"][0],
-        target=lambda w: FILES[f"test-{w.test}"][1],
+        source=lambda w: TEST_FILES[w.test][0],
+        target=lambda w: TEST_FILES[w.test][1],
         model=SUBWORDS,
         data=rules.preprocess.output,
     output:
         directory(f"{FOLDER}/test-bin/{{test}}"),
     params:
-        **settings_of("languages", "subwords"),
+        languages=(lambda w: [*EVALUATIONS[w.test][1]]) if MULTILINGUAL else [SOURCE, TARGET],
+        **settings_of("subwords"),
         text=f"{FOLDER}/encoded/test-{{test}}",
     resources:
         **needs("preprocess"),

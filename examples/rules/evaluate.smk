@@ -4,12 +4,13 @@ rule generate:
     """Translate a test set with fairseq-generate, and convert its output to plain text."""
     input:
         data=rules.preprocess_test.output,
-        source=lambda w: FILES[f"test-{w.test}"][0],
+        source=lambda w: TEST_FILES[w.test][0],
         checkpoints=checkpoints,
     output:
         f"{FOLDER}/{{model}}/evaluation-{{test}}/translations.txt",
     params:
         **SEARCH,
+        languages=lambda w: EVALUATIONS[w.test][1],
     resources:
         gpu=min(1, GPUS),
         **needs("translate"),
@@ -19,7 +20,9 @@ rule generate:
     shell:
         WITH_GPUS + script("scripts/generate.py")
         + "{input.data:q} --checkpoints {input.checkpoints:q} --source {input.source:q} --output {output:q}"
-        f" {SEARCH_WORDS} --languages {SOURCE} {TARGET} {USER_DIR} > {{log:q}} 2>&1"
+        f" {SEARCH_WORDS} --languages {{params.languages}} {USER_DIR}"
+        + f' --task-options="{TASK}"' * MULTILINGUAL
+        + " > {log:q} 2>&1"
 
 
 # diet-fairseq translate finds the formula of the penalty in model.json
@@ -29,12 +32,13 @@ TRANSLATE_WORDS = " ".join(f"--{key.replace('_', '-')} {value}" for key, value i
 rule translate:
     """Translate any text with `diet-fairseq translate`."""
     input:
-        text=lambda w: config["inputs"][w.name],
+        text=lambda w: INPUTS[w.name][0],
         checkpoints=checkpoints,
     output:
         f"{FOLDER}/{{model}}/input-{{name}}.txt",
     params:
         **SEARCH,
+        languages=lambda w: "--source-lang {} --target-lang {}".format(*INPUTS[w.name][1].split("-")) if MULTILINGUAL else "",
         sentences="" if config["split_sentences"] is None else f"--split-sentences {'yes' if config['split_sentences'] else 'no'}",
     resources:
         **needs("translate"),
@@ -43,20 +47,25 @@ rule translate:
         f"{FOLDER}/{{model}}/input-{{name}}.log",
     shell:
         f"diet-fairseq translate {{input.checkpoints:q}} {{input.text:q}} {USER_DIR} {TRANSLATE_WORDS}"
-        " {params.sentences} > {output:q}.tmp 2> {log:q}; mv {output:q}.tmp {output:q}"
+        " {params.languages} {params.sentences} > {output:q}.tmp 2> {log:q}; mv {output:q}.tmp {output:q}"
+
+
+def sacrebleu_name(source):
+    """sacreBLEU's name of a test set, or nothing."""
+    return "" if isinstance(source, str) else source.get("sacrebleu", "")
 
 
 rule score:
     localrule: True
     input:
         translations=rules.generate.output,
-        reference=lambda w: FILES[f"test-{w.test}"][1],
+        reference=lambda w: TEST_FILES[w.test][1],
         checkpoints=checkpoints,
     output:
         f"{FOLDER}/{{model}}/evaluation-{{test}}/scores.json",
     params:
-        test_set=lambda w: "" if isinstance(TESTS[w.test], str) else TESTS[w.test].get("sacrebleu", ""),
-        pair=config["languages"],
+        test_set=lambda w: sacrebleu_name(TESTS[EVALUATIONS[w.test][0]]),
+        pair=(lambda w: [*EVALUATIONS[w.test][1]]) if MULTILINGUAL else [SOURCE, TARGET],
         tokenizer=config["bleu_tokenizer"],
         settings=json.dumps(SEARCH),
     log:
@@ -71,9 +80,9 @@ rule score:
 rule metric:
     """A program of the config's `metrics`."""
     input:
-        source=lambda w: FILES[f"test-{w.test}"][0],
+        source=lambda w: TEST_FILES[w.test][0],
         translations=rules.generate.output,
-        reference=lambda w: FILES[f"test-{w.test}"][1],
+        reference=lambda w: TEST_FILES[w.test][1],
     output:
         f"{FOLDER}/{{model}}/evaluation-{{test}}/metric-{{metric}}.json",
     params:
@@ -93,8 +102,8 @@ rule table:
     """Write the table: scores of all models, means and deviations over seeds, paired tests."""
     localrule: True
     input:
-        expand(f"{FOLDER}/{{model}}/evaluation-{{test}}/scores.json", model=MODELS, test=TESTS),
-        expand(f"{FOLDER}/{{model}}/evaluation-{{test}}/metric-{{metric}}.json", model=MODELS, test=TESTS, metric=METRICS),
+        expand(f"{FOLDER}/{{model}}/evaluation-{{test}}/scores.json", model=MODELS, test=EVALUATIONS),
+        expand(f"{FOLDER}/{{model}}/evaluation-{{test}}/metric-{{metric}}.json", model=MODELS, test=EVALUATIONS, metric=METRICS),
     output:
         csv=f"{FOLDER}/results/results.csv",
         table=f"{FOLDER}/results/table.md",
@@ -107,9 +116,12 @@ rule table:
             }
             for model, runs in MODELS.items()
         }),
-        tests=" ".join(f"--test {test} {shlex.quote(FILES[f'test-{test}'][1])}" for test in TESTS),
+        tests=" ".join(
+            f"--test {name} {shlex.quote(TEST_FILES[name][1])} {' '.join(direction)}"
+            for name, (_, direction) in EVALUATIONS.items()
+        ),
+        **({"directions": [*map(name_of, DIRECTIONS)]} if MULTILINGUAL else {}),
         baseline=config["baseline"] or (AS_IT_WAS if START else ""),
-        pair=config["languages"],
         tokenizer=config["bleu_tokenizer"],
         metrics=" ".join(["--metrics", *METRICS]) if METRICS else "",
     log:
@@ -117,7 +129,9 @@ rule table:
     shell:
         script("scripts/table.py")
         + "{output:q} {params.tests} {params.metrics} --models {params.models:q} --baseline={params.baseline:q}"
-        " --pair {params.pair:q} --tokenizer {params.tokenizer:q} 2>&1 | tee {log:q}"
+        " --tokenizer {params.tokenizer:q}"
+        + " --directions {params.directions:q}" * MULTILINGUAL
+        + " 2>&1 | tee {log:q}"
 
 
 rule curves:
@@ -137,4 +151,6 @@ rule curves:
     log:
         f"{FOLDER}/logs/curves.log",
     shell:
-        script("scripts/curves.py") + "{output:q} --logs {params.logs:q} > {log:q} 2>&1"
+        script("scripts/curves.py") + "{output:q} --logs {params.logs:q}"
+        + f" --directions {' '.join(map(name_of, DIRECTIONS))}" * MULTILINGUAL
+        + " > {log:q} 2>&1"

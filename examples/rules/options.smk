@@ -1,13 +1,17 @@
 # Inputs and options of the rules: files of text, checkpoints, options of fairseq-train.
 
 
-def files_of(place, source):
-    """The two files of a source of text; those of downloads are made by the rule `download`."""
+def files_of(place, source, corpus):
+    """The two files of a source of text in a corpus; those of downloads are made by the rule `download`."""
+    languages = CORPORA[corpus]
     if not isinstance(source, str):
-        return [f"{FOLDER}/raw/{place}.{lang}" for lang in (SOURCE, TARGET)]
+        return [f"{FOLDER}/raw/{corpus}{place}.{language}" for language in languages]
     pair = []
-    for lang in (SOURCE, TARGET):
-        names = [f"{source}.{lang}", f"{source}.{lang}.gz"]
+    for language in languages:
+        names = []
+        for name in dict.fromkeys(source.replace("{pair}", name_of(order)) for order in (languages, languages[::-1])):
+            path = name.replace("{lang}", language) if "{lang}" in name else f"{name}.{language}"
+            names += [path, f"{path}.gz"]
         existing = [name for name in names if Path(name).is_file()]
         if not existing:
             raise WorkflowError(f"config: {place}: file not found: {' or '.join(names)}")
@@ -17,10 +21,48 @@ def files_of(place, source):
 
 PLACES = {f"train-{number}": source for number, source in enumerate(TRAIN)}
 PLACES |= {"valid": config["valid"]} | {f"test-{name}": source for name, source in TESTS.items()}
-FILES = {place: files_of(place, source) for place, source in PLACES.items()}
-for name, file in config["inputs"].items():
+
+
+def has_corpus(place, corpus):
+    """Whether a source of text has a corpus; training text may be of some alone."""
+    pairs = PAIRS_OF[int(place.removeprefix("train-"))] if place.startswith("train-") else None
+    return not pairs or bool({name_of(order) for order in (CORPORA[corpus], CORPORA[corpus][::-1])} & {*pairs})
+
+
+for number, pairs in enumerate(PAIRS_OF):
+    known = {name_of(order) for pair in DIRECTIONS for order in (pair, pair[::-1])}
+    if unknown := sorted({*(pairs or ())} - known):
+        raise WorkflowError(
+            f"config.train.{number}.pairs must name pairs of the config, {', '.join(map(name_of, DIRECTIONS))}, but names {unknown[0]}"
+        )
+# Files of both languages, in the corpus's order: folder of the corpus and place -> files
+FILES = {
+    f"{corpus}{place}": files_of(place, source, corpus)
+    for corpus in CORPORA for place, source in PLACES.items() if has_corpus(place, corpus)
+}
+
+
+def files_for(place, direction):
+    """The source and the reference of a direction."""
+    corpus = corpus_for(direction)
+    files = FILES[f"{corpus}{place}"]
+    return files if CORPORA[corpus] == direction else files[::-1]
+
+
+TEST_FILES = {name: files_for(f"test-{test}", direction) for name, (test, direction) in EVALUATIONS.items()}
+for corpus in CORPORA:
+    if not any(has_corpus(place, corpus) for place in PLACES if place.startswith("train-")):
+        raise WorkflowError(f"config.train must have text of every pair, but has none of {corpus[:-1]}: add it, or remove the pair")
+# Name of a text -> its file and its direction
+INPUTS = {}
+for name, value in config["inputs"].items():
+    file, pair = (value["file"], value["pair"]) if isinstance(value, dict) else (value, None)
     if not Path(file).is_file():
         raise WorkflowError(f"config.inputs.{name}: file not found: {file}")
+    if MULTILINGUAL != bool(pair) or (pair and tuple(pair.split("-")) not in DIRECTIONS):
+        needed = f"have file and pair, one of {', '.join(map(name_of, DIRECTIONS))}" if MULTILINGUAL else "be a file"
+        raise WorkflowError(f"config.inputs.{name} must {needed}, but is {value!r}")
+    INPUTS[name] = file, pair
 
 
 # Options of the search; with start, the model's own unless the config has them.
@@ -34,7 +76,8 @@ def description(wildcards, input):
         return f"--start {shlex.quote(START_FOLDER)} {SEARCH_WORDS}"
     return (
         f"--data {shlex.quote(str(input.data))} --languages {SOURCE} {TARGET}"
-        f" --subwords {config['subwords']} {shlex.quote(str(input.subwords))} {SEARCH_WORDS}"
+        + (f" --pairs {' '.join(map(name_of, DIRECTIONS))}" if MULTILINGUAL else "")
+        +         f" --subwords {config['subwords']} {shlex.quote(str(input.subwords))} {SEARCH_WORDS}"
     )
 
 
@@ -116,6 +159,22 @@ BLEU_VALIDATION = (
 ).format(JOINED_WORDS, TARGET)
 
 
+# The task of a multilingual model. The tags of languages stand where NLLB and M2M-100 have them, or where the start has them.
+TASK = (
+    f"--task translation_multi_simple_epoch --lang-pairs {','.join(map(name_of, DIRECTIONS))} "
+    + (START_TASK if START else f"--langs {','.join(LANGUAGES)} --encoder-langtok src --decoder-langtok")
+)
+SAMPLING = f" --sampling-method temperature --sampling-temperature {config['temperature']}"
+# the held-out loss of all directions, which checkpoint_best.pt goes by, and that of each
+SAMPLING += f" --valid-subset {','.join(['valid', *(f'valid.{name_of(pair)}' for pair in DIRECTIONS)])}"
+OF_TASK = re.compile(r"--(task|langs|lang-dict|lang-pairs|(en|de)coder-langtok|lang-tok-\S+|langtoks\S*|sampling-\S+|valid-subset)\b")
+for key, text in ("options", OPTIONS), *((f"schemes.{label}", text) for label, text in SCHEME_OPTIONS.items()):
+    if MULTILINGUAL and (option := OF_TASK.search(text)):
+        raise WorkflowError(
+            f"config.{key} must not have {option[0]}, which follows from directions or pairs, and from temperature: remove it"
+        )
+
+
 def training_options(wildcards):
     """All options that affect what is learnt, except the batch; the scheme's options come last and win."""
     run = RUNS[wildcards.run]
@@ -126,8 +185,8 @@ def training_options(wildcards):
     start = f"{START_OPTIONS} --finetune-from-model {shlex.quote(START_CHECKPOINT)}" if START else ""
     shape = start or "--share-all-embeddings"
     return (
-        f"--source-lang {SOURCE} --target-lang {TARGET}"
-        f" {architecture(NAMES[run.label], run.size)} {shape} --seed {run.seed} {dropout}"
+        (TASK + SAMPLING if MULTILINGUAL else f"--source-lang {SOURCE} --target-lang {TARGET}")
+        + f" {architecture(NAMES[run.label], run.size)} {shape} --seed {run.seed} {dropout}"
         " --optimizer fused_adamw --adam-betas '(0.9, 0.98)' --adam-eps 1e-9"
         f" --lr {config['learning_rate']} --lr-scheduler inverse_sqrt --warmup-updates {config['warmup']}"
         f" --criterion fused_label_smoothed_cross_entropy{'' if START else ' --label-smoothing 0.1'}"
@@ -141,5 +200,5 @@ for label in SCHEMES:
     name = next(name for name, run in RUNS.items() if run.label == label)
     options = training_options(SimpleNamespace(run=name))
     if START:  # the check has any positions, and no shape
-        options = options.replace(START_POSITIONS, "--arch transformer_sinusoidal").replace(START_OPTIONS, "")
+        options = options.replace(START_POSITIONS, "--arch transformer_sinusoidal").replace(START_OPTIONS, "").replace(START_TASK, "")
     check_training_options(options, {"config.options": OPTIONS, f"config.schemes.{label}": SCHEME_OPTIONS[label]})

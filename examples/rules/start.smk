@@ -57,7 +57,7 @@ def find_start_digest():
     if any(Path(name).resolve().is_relative_to(Path(FOLDER).resolve()) for name in paths):
         raise WorkflowError(f"config.start must lie outside of folder, {FOLDER}, whose content depends on it: move it")
     try:
-        found = start_script["find_digest"](START, (SOURCE, TARGET), known, config["new_languages"])
+        found = start_script["find_digest"](START, DIRECTIONS, known, config["new_languages"])
     except start_script["UserError"] as error:
         raise WorkflowError(f"config.start: {error}") from None
     if not workflow.dryrun:
@@ -72,4 +72,5 @@ if START:
     #: parts of fairseq-train's command that the shell reads from the folder
     START_POSITIONS = f"$(cat {shlex.quote(START_FOLDER)}/positions.txt)"
     START_OPTIONS = f"$(cat {shlex.quote(START_FOLDER)}/options.txt)"
+    START_TASK = f"$(cat {shlex.quote(START_FOLDER)}/task/options.txt)"  # of several directions
 

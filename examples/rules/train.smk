@@ -2,11 +2,35 @@
 
 # model.json, dictionaries and subwords beside the checkpoints: the folder is enough to translate.
 # The training text is no parameter: a run of an earlier version is not trained again.
-TRAIN_TEXT = " ".join(shlex.quote(f"{FOLDER}/{kind}/train.{SOURCE}") for kind in ("clean", "encoded"))
+def sources_of(kind):
+    """The training sources of all directions, cleaned or encoded."""
+    return [f"{FOLDER}/{kind}/{corpus_for(direction)}train.{direction[0]}" for direction in DIRECTIONS]
+
+
 DESCRIBE = (
     f"{script('scripts/describe.py')} {{params.folder:q}} {{params.description}}"
-    f" --train {TRAIN_TEXT} --checkpoint "
+    + "".join(f" --train {shlex.join(files)}" for files in zip(sources_of("clean"), sources_of("encoded")))
+    + " --checkpoint "
 )
+
+if MULTILINGUAL:
+
+    rule shares:
+        """The share of each direction in the sampled text, which is printed before each training."""
+        localrule: True
+        input:
+            texts_of("train"),
+        output:
+            f"{FOLDER}/clean/shares.txt",
+        params:
+            **settings_of("temperature"),
+            directions=[*map(name_of, DIRECTIONS)],
+            files=sources_of("clean"),
+        log:
+            f"{FOLDER}/logs/shares.log",
+        shell:
+            script("scripts/shares.py")
+            + "{params.temperature} --directions {params.directions:q} --files {params.files:q} > {output:q} 2> {log:q}"
 
 
 rule train:
@@ -14,6 +38,7 @@ rule train:
     input:
         data=rules.preprocess.output,
         subwords=SUBWORDS,
+        **({"shares": rules.shares.output} if MULTILINGUAL else {}),
     output:
         touch(f"{FOLDER}/runs/{{run}}/trained"),
     params:
@@ -32,6 +57,7 @@ rule train:
             f"--batch {config['batch']} --capacity {config['tokens_per_gpu']}"
             f" --updates {config['updates']} --first-checkpoint {FIRST_CHECKPOINT}"
             + (f" --start {shlex.quote(START_FOLDER)}/description.txt" if START else "")
+            + " --shares {input.shares:q}" * MULTILINGUAL
         )
 
 

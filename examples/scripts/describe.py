@@ -6,8 +6,9 @@ The folder is then enough to translate, serve and export, and can be moved or se
 import math
 import shutil
 from argparse import ArgumentParser
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -16,6 +17,7 @@ from diet_fairseq.errors import exit_with_one_line
 from diet_fairseq.text.lines import read_lines
 from diet_fairseq.text.sentences import split_sentences
 from diet_fairseq.text.subwords import SUBWORD_FILES
+from diet_fairseq.translate.directions import Directions, read_task
 from diet_fairseq.translate.model_json import (
     MODEL_JSON,
     PENALTIES,
@@ -30,22 +32,37 @@ ORIGINAL = "original"
 SAMPLES = 100_000
 
 
-def measure_sources(text: Path, encoded: Path, language: str) -> dict[str, Any]:
+def measure_sources(texts: Sequence[tuple[Path, Path]], language: str) -> dict[str, Any]:
     """The fields of `ModelDescription` about the training sources; none if a file is missing.
 
     Args:
-        text: plain text of the sources
-        encoded: the same lines, as subwords
+        texts: plain text of the sources of each direction, and the same lines as subwords
     """
-    if not (text.is_file() and encoded.is_file()):
+    if not all(path.is_file() for files in texts for path in files):
         return {}
-    lengths = sorted(len(line.split()) for line in read_lines(encoded))
+    lengths = sorted(len(line.split()) for _, encoded in texts for line in read_lines(encoded))
     step = math.ceil(len(lengths) / SAMPLES)
-    samples = islice(read_lines(text), 0, None, step)
+    samples = islice(chain.from_iterable(read_lines(text) for text, _ in texts), 0, None, step)
     return {
         "sentences_per_line": float(median(len(split_sentences(s, language)) for s in samples)),
         "training_source_length": lengths[math.ceil(TRAINING_SHARE * len(lengths)) - 1],
     }
+
+
+def name_directions(pairs: Sequence[str]) -> Directions:
+    """The directions of a model of fairseq's task, with the tags that the task gives languages."""
+    task = {
+        "_name": "translation_multi_simple_epoch",
+        "lang_pairs": pairs,
+        "encoder_langtok": "src",
+        "decoder_langtok": True,
+    }
+    marked = read_task(task)
+    assert marked is not None
+    trained = tuple(
+        (source, target) for source, _, target in (pair.partition("-") for pair in pairs)
+    )
+    return replace(marked[0], pairs=trained)
 
 
 def describe_adapted(
@@ -91,26 +108,30 @@ def main() -> None:
     parser.add_argument("--start", type=Path, help="model folder that the training starts from")
     parser.add_argument("--data", type=Path, help="of fairseq-preprocess")
     parser.add_argument("--languages", nargs=2)
+    parser.add_argument("--pairs", nargs="+", help="of a multilingual model, such as en-de de-en")
     parser.add_argument("--subwords", nargs=2, metavar=("KIND", "MODEL"))
     parser.add_argument("--beam", type=int)
     parser.add_argument("--length-penalty", type=float)
     parser.add_argument("--penalty", choices=PENALTIES)
     parser.add_argument(
-        "--train", nargs=2, type=Path, required=True, metavar=("TEXT", "ENCODED"),
-        help="training sources, as text and as subwords",
+        "--train", nargs=2, type=Path, action="append", required=True, metavar=("TEXT", "ENCODED"),
+        help="training sources of a direction, as text and as subwords",
     )  # fmt: skip
     args = parser.parse_args()
 
-    folder, (text, encoded) = args.folder, args.train
+    folder, texts = args.folder, args.train
     folder.mkdir(parents=True, exist_ok=True)
     if args.start:
         start = read_model_json(args.start)
         search = {"beam": args.beam, "lenpen": args.length_penalty, "penalty": args.penalty}
-        measures = measure_sources(text, encoded, start.source_lang)
+        measures = measure_sources(texts, start.source_lang)
         describe_adapted(start, folder, args.checkpoint, search, measures)
         return
     kind, subwords = args.subwords
-    for file in (Path(subwords), *(args.data / f"dict.{lang}.txt" for lang in args.languages)):
+    directions, names = None, [f"dict.{language}.txt" for language in args.languages]
+    if args.pairs:
+        directions, names = name_directions(args.pairs), ["dict.txt"]
+    for file in (Path(subwords), *(args.data / name for name in names)):
         shutil.copyfile(file, folder / file.name)
     ModelDescription(
         engine="fairseq",
@@ -126,7 +147,8 @@ def main() -> None:
         lenpen=args.length_penalty,
         penalty=args.penalty,
         max_source_length=1000,
-        **measure_sources(text, encoded, args.languages[0]),
+        directions=directions,
+        **measure_sources(texts, args.languages[0]),
     ).write()
 
 

@@ -46,14 +46,28 @@ def open_member(archive: Path, name: str) -> Iterator[IO[bytes]]:
     raise UserError(f"{archive} holds no regular file {name}: correct its name")
 
 
-def download(source: dict[str, Any], language: str, output: Path, archives: Path) -> None:
-    """One language's file; ``{lang}`` in the source stands for the language."""
-    url = source["url"].replace("{lang}", language)
+def fill(text: str, names: dict[str, str]) -> str:
+    """A text with placeholders replaced."""
+    for placeholder, name in names.items():
+        text = text.replace(placeholder, name)
+    return text
+
+
+def download(
+    source: dict[str, Any], language: str, output: Path, archives: Path, pair: str = ""
+) -> None:
+    """One language's file.
+
+    ``{lang}`` in the source stands for the language, and ``{pair}`` for the two languages.
+    """
+    names = {"{lang}": language, "{pair}": pair}
+    url = fill(source["url"], names)
     sha256 = source.get("sha256")
     if isinstance(sha256, dict):
-        if language not in sha256:
+        key = next((k for k in (f"{pair}.{language}", pair, language) if k in sha256), None)
+        if key is None:
             raise UserError(f"sha256 must have a value for {language}, but has {', '.join(sha256)}")
-        sha256 = sha256[language]
+        sha256 = sha256[key]
     try:
         path = pooch.retrieve(
             url,
@@ -65,7 +79,7 @@ def download(source: dict[str, Any], language: str, output: Path, archives: Path
         raise UserError(f"{url} can't be downloaded ({error}): run this again") from error
     archive = Path(path)
     if member := source.get("member"):
-        opened: Any = open_member(archive, member.replace("{lang}", language))
+        opened: Any = open_member(archive, fill(member, names))
     else:
         opened = (gzip.open if archive.suffix == ".gz" else open)(archive, "rb")
     try:
@@ -100,7 +114,7 @@ def main() -> None:
             raise UserError(text) from error
         return
     for language, output in zip(args.languages, args.outputs, strict=True):
-        download(args.source, language, output, args.archives)
+        download(args.source, language, output, args.archives, "-".join(args.languages))
 
 
 if __name__ == "__main__":

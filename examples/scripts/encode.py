@@ -19,6 +19,7 @@ from multiprocessing import Pool
 from pathlib import Path
 
 from diet_fairseq.errors import exit_with_one_line
+from diet_fairseq.text.languages import match_language
 from diet_fairseq.text.lines import read_lines, read_pairs, write_lines
 from diet_fairseq.text.subwords import SUBWORD_FILES
 from diet_fairseq.text.tokenizer import FAIRSEQ_MARKS, Tokenizer
@@ -40,7 +41,10 @@ def load_tokenizer(
 ) -> Tokenizer:
     """The tokenizer of a text; ``side`` is 0 for the source and 1 for the target."""
     if kind == START:
-        return read_model_json(model).tokenizers[side]
+        description = read_model_json(model)
+        names = match_language(language, description.all_directions.tags)
+        tokenizer = description.tokenizers[side]
+        return tokenizer.for_language(names[0]) if len(names) == 1 else tokenizer
     return Tokenizer(kind, model, language, kind == "subword_nmt", lower)
 
 
@@ -81,10 +85,10 @@ class StartText:
         side: 0 for the source, 1 for the target
     """
 
-    def __init__(self, folder: Path, side: int, longest: int) -> None:
+    def __init__(self, folder: Path, side: int, longest: int, is_tagged: bool = True) -> None:
         model = read_model_json(folder)
         marks = model.all_directions.mark(model.source_lang, model.target_lang)
-        self.prefix = [*(marks.source_prefix, marks.target_prefix)[side]]
+        self.prefix = [*(marks.source_prefix, marks.target_prefix)[side]] if is_tagged else []
         self.side = side
         limit = (model.max_source_length, model.max_target_length)[side]
         self.longest = min(longest, limit or longest)
@@ -126,6 +130,9 @@ def main() -> None:
     # fairseq's transformers have positions for 1,024.
     parser.add_argument("--longest", type=int, default=1000, help="subwords of a line")
     parser.add_argument("--split", action="store_true", help="split long lines, without loss")
+    parser.add_argument(
+        "--untagged", action="store_true", help="without the tags of a start, which fairseq adds"
+    )
     parser.add_argument("--workers", type=int, default=1)
     args = parser.parse_args()
 
@@ -139,7 +146,7 @@ def main() -> None:
         model = description.subword_model
     for side, (language, source, output) in enumerate(args.text):
         arguments, longest = (kind, model, language, side, lower), args.longest
-        start = StartText(model, side, longest) if kind == START else None
+        start = StartText(model, side, longest, not args.untagged) if kind == START else None
         work = partial(encode, arguments=arguments, longest=longest, split=args.split)
         encoded = map_lines(work, read_lines(Path(source)), args.workers)
         if start:

@@ -1,11 +1,13 @@
 """Translate a binarised test set with fairseq-generate; plain text comes out, line for line."""
 
 import re
+import shlex
 import sys
 from argparse import ArgumentParser
 from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 
 from diet_fairseq.errors import UserError, exit_with_one_line
@@ -35,12 +37,16 @@ def main() -> None:
     parser.add_argument("--length-penalty", type=float)
     parser.add_argument("--penalty", choices=PENALTIES)
     parser.add_argument("--languages", nargs=2, required=True, help="of the data")
+    parser.add_argument("--task-options", default="", help="of a task with several directions")
     parser.add_argument("--user-dir", required=True, help="of fairseq-generate")
     args = parser.parse_args()
 
     from fairseq_cli import generate  # takes over the log
 
     description = read_model_json(args.checkpoints[0].parent)
+    if args.task_options:
+        source_lang, target_lang = description.all_directions.match(*args.languages)
+        description = replace(description, source_lang=source_lang, target_lang=target_lang)
     search = Search(
         description.beam if args.beam is None else args.beam,
         lenpen=description.lenpen if args.length_penalty is None else args.length_penalty,
@@ -67,6 +73,7 @@ def main() -> None:
         "--no-repeat-ngram-size", str(description.no_repeat_ngram_size),
         "--prefix-size", str(len(marks.target_prefix)),  # the reference begins with the tags, too
         "--max-tokens", "4000", "--skip-invalid-size-inputs-valid-test",
+        *shlex.split(args.task_options),
     ]  # fmt: skip
     with open(raw, "w", encoding="utf-8") as file, redirect_stdout(file):
         generate.cli_main()

@@ -1,15 +1,16 @@
 """Copy the checkpoint of a run whose translations of a validation set have the highest score.
 
-    python select_checkpoint.py FOLDER best.pt --source FILE --reference FILE -- comet-score ...
+    python select_checkpoint.py FOLDER best.pt --valid en de SOURCE REFERENCE -- comet-score ...
 
-A program scores the translations, as in metric.py. The checkpoints are those that the training has
-kept, and their average. Translation is greedy.
+A program scores the translations, as in metric.py; of several directions the mean counts. The
+checkpoints are those that the training has kept, and their average. Translation is greedy.
 """
 
 import re
 import shutil
 from argparse import ArgumentParser
 from pathlib import Path
+from statistics import mean
 from tempfile import TemporaryDirectory
 
 import torch
@@ -36,23 +37,31 @@ def main() -> None:
     parser = ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path, help="of the run, with model.json and average.pt")
     parser.add_argument("output", type=Path)
-    parser.add_argument("--source", type=Path, required=True)
-    parser.add_argument("--reference", type=Path, required=True)
+    parser.add_argument(
+        "--valid", nargs=4, action="append", required=True,
+        metavar=("SOURCE", "TARGET", "TEXT", "REFERENCE"), help="of a direction",
+    )  # fmt: skip
     parser.add_argument("--user-dir", type=Path, required=True, help="of fairseq's commands")
     parser.add_argument("command", nargs="+", help="its words, with names of files in braces")
     args = parser.parse_args()
 
     import_user_dir(args.user_dir)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    lines = list(read_lines(args.source))
     scores: dict[Path, float] = {}
     with TemporaryDirectory() as folder:
         translations = Path(folder, "translations.txt")
         for checkpoint in find_checkpoints(args.folder):
             translator = Translator(checkpoint, device=device)
-            write_lines(translations, translator.translate(lines, beam=1, split_sentences=False))
-            files = [args.source, translations, args.reference]
-            scores[checkpoint] = run_metric(args.command, files)["score"]
+            of_directions = []
+            for source, target, text, reference in args.valid:
+                lines, languages = [*read_lines(Path(text))], {}
+                if len(args.valid) > 1:
+                    languages = {"source_lang": source, "target_lang": target}
+                translated = translator.translate(lines, beam=1, split_sentences=False, **languages)
+                write_lines(translations, translated)
+                files = [Path(text), translations, Path(reference)]
+                of_directions.append(run_metric(args.command, files)["score"])
+            scores[checkpoint] = mean(of_directions)
             print(f"{checkpoint.name}: {scores[checkpoint]:.4f}", flush=True)
     best = max(scores, key=scores.__getitem__)
     with open(best, "rb") as old, atomic_file(args.output, "wb") as new:

@@ -1,13 +1,15 @@
 """Make the folder of the model that trainings start from, whatever its format was.
 
 The folder has model.json, model.pt, dictionaries and subword models, and options of fairseq-train:
-options.txt for the model's shape, positions.txt for its positions. description.txt is one line.
+options.txt for the model's shape, positions.txt for its positions, and for several directions
+task/options.txt for fairseq's multilingual task. description.txt is one line.
 """
 
 import hashlib
 import json
 import logging
 import os
+import shlex
 import shutil
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,9 +23,11 @@ from typing import Any
 
 from diet_fairseq.errors import UserError, exit_with_one_line
 from diet_fairseq.files import read_json
-from diet_fairseq.text.lines import read_pairs
+from diet_fairseq.text.lines import read_lines, read_pairs, write_lines
 from diet_fairseq.text.subwords import TARGET, copy_subwords
-from diet_fairseq.translate.directions import EOS
+from diet_fairseq.translate.directions import EOS, TAG_STYLES, Directions
+from diet_fairseq.translate.directions import SOURCE as SOURCE_TAG
+from diet_fairseq.translate.directions import TARGET as TARGET_TAG
 from diet_fairseq.translate.model_files import ModelOptions, dictionary_paths, resolve_model
 from diet_fairseq.translate.model_json import MODEL_JSON, ModelDescription, read_model_json
 
@@ -50,10 +54,19 @@ ADVICE = (
     "give a folder of transformers, a folder with model.json, or checkpoint, data and subwords of a"
     " fairseq model"
 )
+#: folder with the files of a task with several directions
+TASK = "task"
 #: folder with the files for `export hf --original`
 ORIGINAL = "original"
 
+#: marks before sentences -> options of fairseq's multilingual task
+TAG_OPTIONS = {
+    (): [], (SOURCE_TAG,): ["--encoder-langtok", "src"], (TARGET_TAG,): ["--encoder-langtok", "tgt"]
+}  # fmt: skip
+
 Start = str | Mapping[str, str]
+#: source and target
+Direction = tuple[str, str]
 
 
 def options(start: Start) -> tuple[Path, ModelOptions]:
@@ -74,7 +87,7 @@ def is_of_transformers(path: Path) -> bool:
     return isinstance(content, dict) and content.get("engine") == "transformers"
 
 
-def list_files(start: Start, languages: tuple[str, str]) -> dict[str, Path]:
+def list_files(start: Start, directions: Sequence[Direction]) -> dict[str, Path]:
     """The files that decide what the model is: name, without the place of the folder -> path.
 
     Raises:
@@ -86,7 +99,7 @@ def list_files(start: Start, languages: tuple[str, str]) -> dict[str, Path]:
     if is_of_transformers(path):
         found = (file for pattern in TRANSFORMERS_FILES for file in sorted(path.glob(pattern)))
         return {file.name: file for file in found}
-    description = describe(start, languages)
+    description = describe(start, directions)
     files = {f"dictionary {n}": path for n, path in enumerate(dictionary_paths(description))}
     if description.checkpoint:
         files["checkpoint"] = description.checkpoint
@@ -113,7 +126,7 @@ def digest_files(files: Mapping[str, Path], known: Mapping[str, Any]) -> dict[st
 
 def find_digest(
     start: Start,
-    languages: tuple[str, str],
+    directions: Sequence[Direction],
     known: Mapping[str, Any],
     new_languages: Mapping[str, str],
 ) -> dict:
@@ -123,7 +136,7 @@ def find_digest(
         known: an earlier result, which saves the time to read files that have not changed
         new_languages: languages that the model lacks -> languages that it has
     """
-    files = list_files(start, find_old_languages(languages, new_languages))
+    files = list_files(start, find_old_languages(directions, new_languages))
     digests = digest_files(files, known.get("files", {}))
     content = json.dumps({name: digests[str(path)][2] for name, path in files.items()})
     return {
@@ -134,42 +147,49 @@ def find_digest(
 
 
 def find_old_languages(
-    languages: tuple[str, str], new_languages: Mapping[str, str]
-) -> tuple[str, str]:
-    """The languages of a direction, with old languages in the place of new ones."""
-    source, target = (new_languages.get(language, language) for language in languages)
-    return source, target
+    directions: Sequence[Direction], new_languages: Mapping[str, str]
+) -> list[Direction]:
+    """The directions, with old languages in the place of new ones."""
+    return [
+        (new_languages.get(source, source), new_languages.get(target, target))
+        for source, target in directions
+    ]
 
 
-def describe(start: Start, languages: tuple[str, str]) -> ModelDescription:
-    """The description of a fairseq model for a direction, which it must translate.
+def describe(start: Start, directions: Sequence[Direction]) -> ModelDescription:
+    """The description of a fairseq model for the first of some directions, all of which it has.
 
     Raises:
         UserError: the model does not translate between the languages, or is not of fairseq
     """
     path, given = options(start)
     if not isinstance(start, str) or (path.is_file() and not (path.parent / MODEL_JSON).exists()):
-        given = replace(given, source_lang=languages[0], target_lang=languages[1])
+        given = replace(given, source_lang=directions[0][0], target_lang=directions[0][1])
     description = resolve_model(path, given)
     if description.engine != "fairseq":
         raise UserError(
             f"start names {path}, a model for {description.engine}, which can't be trained: name "
             "the folder that it was exported from"
         )
-    directions = description.all_directions
-    if description.languages == UNNAMED:
+    if description.languages == UNNAMED and len(directions) == 1:
         return description
-    source, target = directions.match(*languages)
-    directions.check(source, target, ("the first of languages", "the second of languages"))
-    return replace(description, source_lang=source, target_lang=target)
+    known = description.all_directions
+    matched = [known.match(*languages) for languages in directions]
+    names = ("a source language", "a target language")
+    if len(directions) == 1:
+        names = ("the first of languages", "the second of languages")
+    for languages in matched:
+        known.check(*languages, names)
+    return replace(description, source_lang=matched[0][0], target_lang=matched[0][1])
 
 
 def make(
     start: Start,
-    languages: tuple[str, str],
+    directions: Sequence[Direction],
     out: Path,
     scores_bleu: bool,
     new_languages: Mapping[str, str],
+    is_multilingual: bool = False,
 ) -> str:
     """Write the model into the folder ``out``; the result is its description in one line.
 
@@ -189,16 +209,77 @@ def make(
             if not (imported / MODEL_JSON).exists():
                 raise UserError(f"start must be a translation model, but {path} is an encoder")
             start = str(imported)
-        description = describe(start, find_old_languages(languages, new_languages))
+        description = describe(start, find_old_languages(directions, new_languages))
         check_tags(description, path, scores_bleu)
         if description.languages == UNNAMED and description.directions is None:
-            named = replace(description, source_lang=languages[0], target_lang=languages[1])
+            source, target = directions[0]
+            named = replace(description, source_lang=source, target_lang=target)
         else:
             named = description
-        size = write_model(description, named, out)
+        # fairseq's multilingual task computes no BLEU
+        size = write_model(description, named, out, {} if is_multilingual else JOINED)
     if new_languages:
-        add_new_languages(out, new_languages, languages)
+        add_new_languages(out, new_languages, directions[0])
     return f"{path} ({size})"
+
+
+def write_task(folder: Path, place: Path, directions: Sequence[Direction], path: Path) -> None:
+    """Write the files by which fairseq's multilingual task trains the model in a folder.
+
+    The dictionaries of the training have the model's tags under the names that the task gives them.
+
+    Args:
+        place: the folder's later path
+        path: of the start, for errors
+
+    Raises:
+        UserError: the model has no tags in the places where the task puts them
+    """
+    description = read_model_json(folder)
+    known, marks = description.all_directions, description.all_directions.marks
+    tags = find_tags(known, directions)
+    if marks.source_prefix not in TAG_OPTIONS or None in tags.values():
+        raise UserError(
+            "start must have a tag for every language of several directions, but "
+            f"{path} has no tags for all of {', '.join(tags)}: adapt each direction in a config of "
+            "its own, or start from NLLB, M2M-100 or mBART-50"
+        )
+    dictionaries = dictionary_paths(description)
+    if not is_one_vocabulary(description, dictionaries):
+        sides = [{direction[side] for direction in directions} for side in (0, 1)]
+        if both := sorted(sides[0] & sides[1]):
+            raise UserError(
+                f"start must have one vocabulary for sources and targets, but {path} has two, and "
+                f"{both[0]} is both: adapt the directions in configs of their own"
+            )
+    words = [*TAG_OPTIONS[marks.source_prefix], *["--decoder-langtok"] * bool(marks.target_prefix)]
+    names = {tag: TAG_STYLES["multilingual"].format(name) for name, tag in tags.items()}
+    (folder / TASK).mkdir()
+    for side, dictionary in zip(SIDES, dictionaries, strict=True):
+        entries = (line.rpartition(" ") for line in read_lines(dictionary))
+        lines = (f"{names.get(word, word)} {count}" for word, _, count in entries)
+        write_lines(folder / TASK / f"{side}.txt", lines)
+        words += [f"--{side}-dict", str(place / TASK / f"{side}.txt")]
+    write_lines(folder / TASK / "languages.txt", tags)
+    words += ["--lang-dict", str(place / TASK / "languages.txt")]
+    write_lines(folder / TASK / "options.txt", [shlex.join(words)])
+
+
+def find_tags(known: Directions, directions: Sequence[Direction]) -> dict[str, str | None]:
+    """The languages of directions -> the model's tag, or None."""
+    tags: dict[str, str | None] = {}
+    for direction in directions:
+        tags |= {
+            name: known.tags.get(own)
+            for name, own in zip(direction, known.match(*direction), strict=True)
+        }
+    return dict(sorted(tags.items()))
+
+
+def is_one_vocabulary(description: ModelDescription, dictionaries: Sequence[Path]) -> bool:
+    """Whether sources and targets have the same dictionary and the same subwords."""
+    source, target = (path.read_bytes() for path in dictionaries)
+    return source == target and description.target_subword_model is None
 
 
 def check_tags(description: ModelDescription, path: Path, scores_bleu: bool) -> None:
@@ -217,11 +298,14 @@ def check_tags(description: ModelDescription, path: Path, scores_bleu: bool) -> 
         )
 
 
-def write_model(description: ModelDescription, named: ModelDescription, out: Path) -> str:
+def write_model(
+    description: ModelDescription, named: ModelDescription, out: Path, joined: Mapping[str, list]
+) -> str:
     """Write a fairseq model as a folder with options of fairseq-train; its size in words.
 
     Args:
         named: the description with the languages that the folder is to have
+        joined: kind of subwords -> further options
     """
     # fairseq takes seconds to import
     from fairseq import options
@@ -245,7 +329,7 @@ def write_model(description: ModelDescription, named: ModelDescription, out: Pat
     write_checkpoint(out / CHECKPOINT, args, model.state_dict())
     limits = args.max_source_positions - 1, args.max_target_positions - 1  # without </s>
     write_files(limit_lengths(named, *limits), dictionary_paths(description), loaded.task, out)
-    shape += JOINED.get(description.subwords, [])
+    shape += joined.get(description.subwords, [])
     smoothing = to_mapping(loaded.config.criterion).get("label_smoothing")
     shape += ["--label-smoothing", str(LABEL_SMOOTHING if smoothing is None else smoothing)]
     (out / "options.txt").write_text(" ".join(shape) + "\n", encoding="utf-8")
@@ -277,11 +361,18 @@ def add_new_languages(
         replace_model(folder, Path(aside, "new"))
 
 
-def trim(folder: Path, texts: Sequence[Path], tests: Sequence[tuple[Path, Path]]) -> Iterator[str]:
+def trim(
+    folder: Path,
+    texts: Sequence[Path],
+    tests: Sequence[Sequence[str]],
+    directions: Sequence[Direction],
+) -> Iterator[str]:
     """Trim the vocabulary of the model in ``folder`` to the tokens of texts; lines to print.
 
+    A multilingual model keeps the directions of the training: the tokens of others may be gone.
+
     Args:
-        tests: pairs of files. The first lines are translated before and after
+        tests: two languages and two files each. The first lines are translated before and after
     """
     from diet_fairseq.text.scores import score
     from diet_fairseq.translate.translator import Translator
@@ -289,20 +380,28 @@ def trim(folder: Path, texts: Sequence[Path], tests: Sequence[tuple[Path, Path]]
 
     def score_tests() -> Iterator[str]:
         translator = Translator(folder, split_sentences=False)
-        pair = translator.source_lang, translator.target_lang
-        for files in tests:
-            lines, references = zip(*islice(read_pairs(*files), TESTED_LINES), strict=True)
-            scores = score(translator.translate([*lines]), references, "", pair)
+        for source, target, *files in tests:
+            languages: dict[str, Any] = {}
+            if len(directions) > 1:
+                languages = {"source_lang": source, "target_lang": target}
+            pairs = read_pairs(*map(Path, files))
+            lines, references = zip(*islice(pairs, TESTED_LINES), strict=True)
+            translations = translator.translate([*lines], **languages)
+            scores = score(translations, references, "", (source, target))
             yield f"BLEU {scores['BLEU']:.2f}, chrF {scores['chrF']:.2f}"
 
     before = [*score_tests()]
     with TemporaryDirectory(dir=folder.parent) as aside:
         sizes = trim_vocabulary(folder, Path(aside, "new"), {ANY_LANGUAGE: texts})
         replace_model(folder, Path(aside, "new"))
+    description = read_model_json(folder)
+    if known := description.directions:
+        trained = tuple(known.match(*direction) for direction in directions)
+        replace(description, directions=replace(known, pairs=trained)).write()
     yield f"vocabulary before: {sizes[0]}"
     yield f"vocabulary after: {sizes[1]}"
-    for files, old, new in zip(tests, before, score_tests(), strict=True):
-        yield f"first {TESTED_LINES} lines of {files[0]}, before: {old}; after: {new}"
+    for (_, _, text, _), old, new in zip(tests, before, score_tests(), strict=True):
+        yield f"first {TESTED_LINES} lines of {text}, before: {old}; after: {new}"
 
 
 def replace_model(folder: Path, new: Path) -> None:
@@ -355,14 +454,18 @@ def main() -> None:
     parser = ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path, help="to write")
     parser.add_argument("--start", type=json.loads, required=True, help="the config's, as JSON")
-    parser.add_argument("--languages", nargs=2, required=True)
+    parser.add_argument("--directions", nargs="+", required=True, help="such as en de de en")
+    parser.add_argument("--multilingual", action="store_true", help="for fairseq's task of several")
     parser.add_argument("--scores-bleu", action="store_true", help="whether validation is bleu")
     parser.add_argument(
         "--new-language", nargs=2, action="append", default=[], metavar=("NEW", "OLD"),
         help="language that the model lacks, and the language whose tag it begins with",
     )  # fmt: skip
     parser.add_argument("--trim", nargs="+", type=Path, help="texts whose tokens stay")
-    parser.add_argument("--tests", nargs="+", type=Path, default=[], help="pairs of files")
+    parser.add_argument(
+        "--tests", nargs=4, action="append", default=[],
+        metavar=("SOURCE", "TARGET", "TEXT", "REFERENCE"), help="languages and files",
+    )  # fmt: skip
     parser.add_argument("--user-dir", type=Path, help="package with position schemes")
     args = parser.parse_args()
 
@@ -371,16 +474,19 @@ def main() -> None:
         from diet_fairseq.config import import_user_dir
 
         import_user_dir(args.user_dir)
+    directions = [*zip(args.directions[::2], args.directions[1::2], strict=True)]
     args.folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=args.folder.parent) as aside:
         folder = Path(aside, "model")
         folder.mkdir()
         line = make(
-            args.start, tuple(args.languages), folder, args.scores_bleu, dict(args.new_language)
-        )
+            args.start, directions, folder,
+            args.scores_bleu, dict(args.new_language), args.multilingual,
+        )  # fmt: skip
         if args.trim:
-            tests = [*zip(args.tests[::2], args.tests[1::2], strict=True)]
-            print(*trim(folder, args.trim, tests), sep="\n")
+            print(*trim(folder, args.trim, args.tests, directions), sep="\n")
+        if args.multilingual:
+            write_task(folder, args.folder, directions, options(args.start)[0])
         (folder / "description.txt").write_text(line + "\n", encoding="utf-8")
         for path in args.folder.iterdir():  # of another model
             shutil.rmtree(path) if path.is_dir() else path.unlink()

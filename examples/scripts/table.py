@@ -177,21 +177,51 @@ def markdown(
     return f"## {test}\n\n{text}\n\nBLEU: `{bleu}`  \nchrF: `{chrf}`  \n"
 
 
+def summarise_directions(
+    table: DataFrame, directions: Sequence[str], metrics: Sequence[str]
+) -> Iterable[str]:
+    """A table for each test set and score: the models' scores by direction, and their mean."""
+    names = table["test"].str.rpartition(".")  # such as flores.en-de
+    table = table.assign(test=names[0], direction=names[2])
+    rows = ["scheme", "size", "seeds"]
+    for test, part in table.groupby("test", sort=False):
+        for score in ("BLEU", "chrF", *metrics):
+            grid = part.pivot_table(score, rows, "direction", sort=False)[[*directions]]
+            lines = [["model", "seeds", *directions, "mean"]]
+            lines.append(["---"] * len(lines[0]))
+            for (scheme, size, seeds), scores in grid.iterrows():
+                values = [
+                    f"{value:.{4 if score in metrics else 2}f}"
+                    for value in [*scores, scores.mean()]
+                ]
+                lines.append([", ".join(filter(None, [scheme, size])), seeds, *values])
+            text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+            yield f"## {test}: {score} by direction\n\n{text}\n"
+
+
 def main() -> None:
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("results", type=Path, help="CSV to write")
     parser.add_argument("output", type=Path, help="Markdown to write")
     parser.add_argument("--models", type=json.loads, required=True, help="folder -> description")
-    parser.add_argument("--test", nargs=2, action="append", metavar=("NAME", "REFERENCE"))
+    parser.add_argument(
+        "--test", nargs=4, action="append", metavar=("NAME", "REFERENCE", "SOURCE", "TARGET"),
+        help="with its languages",
+    )  # fmt: skip
     parser.add_argument("--metrics", nargs="+", default=[], help="other columns of scores")
     parser.add_argument("--baseline", default="", help="scheme to test the others against")
-    parser.add_argument("--pair", nargs=2, default=("", ""), help="languages, such as en de")
+    parser.add_argument(
+        "--directions",
+        nargs="*",
+        default=[],
+        help="such as en-de de-en, which end the tests' names",
+    )
     parser.add_argument("--tokenizer", default="auto", help="sacreBLEU's, for BLEU")
     args = parser.parse_args()
     rows = [
         read_row(test, folder, description, args.metrics)
         for folder, description in args.models.items()
-        for test, _ in args.test
+        for test, *_ in args.test
     ]
     table = DataFrame(rows, columns=[*COLUMNS.split(","), *args.metrics]).astype(
         {"parameters": "Int64"}
@@ -200,9 +230,10 @@ def main() -> None:
         table.round({"minutes": 1, "words/s": 0, "memory (GB)": 2}).to_csv(
             file, index=False, lineterminator="\n"
         )
-    texts = [
-        markdown(table, name, path, args.baseline, args.pair, args.tokenizer, args.metrics)
-        for name, path in args.test
+    texts = [*summarise_directions(table, args.directions, args.metrics)] if args.directions else []
+    texts += [
+        markdown(table, name, path, args.baseline, (source, target), args.tokenizer, args.metrics)
+        for name, path, source, target in args.test
     ]
     args.output.write_text("\n".join(texts), encoding="utf-8")
     link_best(args.output.with_name("best"), args.models)

@@ -315,6 +315,7 @@ def main() -> None:
     parser.add_argument(
         "--start", type=Path, help="file with one line about the model to start from"
     )
+    parser.add_argument("--shares", type=Path, help="file with one line about the directions")
     parser.add_argument("command", nargs="+")
     args = parser.parse_args()
     try:
@@ -373,6 +374,8 @@ def run(args: Namespace) -> int:
         say(f"{name}: {reason}")
     if args.start:
         say(f"{name}: starts from {args.start.read_text(encoding='utf-8').strip()}")
+    if args.shares:
+        say(f"{name}: {args.shares.read_text(encoding='utf-8').strip()}")
     is_resumed = (args.folder / "checkpoint_last.pt").exists()
     first = "resumes from its last checkpoint" if is_resumed else f"update 0 of {args.updates:,}"
     say(f"{name}: {first}, log: {args.log}")

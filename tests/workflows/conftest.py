@@ -49,6 +49,9 @@ TINY = {
     "--decoder-embed-dim 16 --encoder-ffn-embed-dim 16 --decoder-ffn-embed-dim 16 --dropout 0.1",
 }
 
+#: what a fairseq checkpoint of the layout of M2M-100 consists of
+M2M = {"checkpoint": "model/model.pt", "data": "model", "subwords": "model/spm.model"}
+
 
 def script(name):
     """A script as a module; it does nothing when imported."""

@@ -361,11 +361,12 @@ def test_stock_tiny_has_the_shape_of_our_tiny(experiment):
 
 
 @pytest.mark.few(1)
-@pytest.mark.parametrize("name", ["demo", "wmt18", "multi30k", "tatoeba"])
+@pytest.mark.parametrize("name", ["demo", "wmt18", "multi30k", "tatoeba", "flores"])
 def test_the_carried_configs_are_valid(name, tmp_path):
     """All rules that they need are there; a missing local corpus is named."""
     config = yaml.safe_load((EXAMPLES / name / "config.yaml").read_text())
-    for place in (config[key] for key in ("train", "valid", "test")):
+    tests = config["test"].values() if isinstance(config["test"], dict) else [config["test"]]
+    for place in (config["train"], config["valid"], *tests):
         if isinstance(place, str) and not place.startswith("examples/"):
             (tmp_path / place).parent.mkdir(exist_ok=True)
             for lang in config["languages"]:

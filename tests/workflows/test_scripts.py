@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import math
 import re
 import sys
 from runpy import run_path
@@ -79,7 +80,7 @@ def test_scores_become_a_csv_and_a_table(tmp_path, monkeypatch, capsys):
             (run / "plan.json").write_text('{"seconds": 90.0, "gigabytes": 1.25}')
     models = rows.set_index("folder")[["scheme", "size", "seeds"]].to_dict("index")
     output = tmp_path / "table.md"
-    words = [tmp_path / "results.csv", output, "--test", "test", reference]
+    words = [tmp_path / "results.csv", output, "--test", "test", reference, "en", "de"]
     words += ["--models", json.dumps(models), "--baseline", "shaw"]
     for number, folder in enumerate(rows["folder"]):
         path = tmp_path / folder / "evaluation-test" / "metric-comet.json"
@@ -213,8 +214,9 @@ def test_the_checkpoint_with_the_highest_score_is_selected(tmp_path, monkeypatch
     monkeypatch.setattr(select, "Translator", Translator)
     for name in ("source", "reference"):
         write(tmp_path / name, ["a", "b"])
-    words = [tmp_path, tmp_path / "best.pt", "--source", tmp_path / "source"]
-    words += ["--reference", tmp_path / "reference", "--user-dir", EXAMPLES.parent / "diet_fairseq"]
+    files = [tmp_path / "source", tmp_path / "reference"]
+    words = [tmp_path, tmp_path / "best.pt", "--user-dir", EXAMPLES.parent / "diet_fairseq"]
+    words += ["--valid", "en", "de", *files]
     marks = "s/.*_20 b/1/p; s/.*_100 b/7/p; s/average b/-9/p"
     words += ["--", "sed", "-n", marks, "{hypotheses}"]
     monkeypatch.setattr("sys.argv", ["select_checkpoint.py", *map(str, words)])
@@ -223,6 +225,16 @@ def test_the_checkpoint_with_the_highest_score_is_selected(tmp_path, monkeypatch
     assert [line for line in capsys.readouterr().out.splitlines() if ":" in line] == [
         "checkpoint_1_20.pt: 1.0000", "checkpoint_2_100.pt: 7.0000", "average.pt: -9.0000"
     ]  # fmt: skip
+
+    def translate(self, lines, beam, split_sentences, source_lang, target_lang):
+        number = {"en-de": 1, "de-en": 5}[f"{source_lang}-{target_lang}"]
+        return [f"{self.name} {number if len(self.name) == 7 else 2}"]
+
+    monkeypatch.setattr(Translator, "translate", translate)
+    words[-5:] = ["--valid", "de", "en", *files[::-1], "--", "sed", "s/.* //", "{hypotheses}"]
+    monkeypatch.setattr("sys.argv", ["select_checkpoint.py", *map(str, words)])
+    select.main()
+    assert (tmp_path / "best.pt").read_text() == "average"  # the mean of 1 and 5 is above 2
 
 
 @pytest.mark.parametrize(
@@ -250,18 +262,31 @@ def test_curves_show_bleu_where_a_training_measured_it(tmp_path, monkeypatch):
         '{"valid_loss": "2", "valid_num_updates": "10"}\n'
         '{"valid_loss": "1", "valid_bleu": "20.5", "valid_num_updates": "20"}\n'
     )
-    assert curves.read_curve(log, "valid_bleu") == {20: 20.5}
+    assert curves.read_curve(log, "valid_bleu", 1) == {20: 20.5}
     labels = []
-    monkeypatch.setattr(curves, "draw", lambda axes, measure, runs: labels.append((measure, runs)))
+    monkeypatch.setattr(curves, "draw", lambda axes, label, runs: labels.append((label, runs)))
     logs = json.dumps({"rope": [str(log)]})
     monkeypatch.setattr("sys.argv", ["curves.py", str(tmp_path / "a.png"), "--logs", logs])
     curves.main()
-    assert [measure for measure, _ in labels] == ["valid_loss", "valid_bleu"]
+    assert [label for label, _ in labels] == ["loss on held-out text, nats", "BLEU"]
     for text in ('{"valid_loss": "2", "valid_num_updates": "10"}\n', ""):  # or no validation
         log.write_text(text)
         labels.clear()
         curves.main()
-        assert [measure for measure, _ in labels] == ["valid_loss"]
+        assert [label for label, _ in labels] == ["loss on held-out text, nats"]
+    log.write_text(
+        '{"valid_loss": "2", "valid_num_updates": "10"}\n'
+        '{"valid.en-de_loss": "3", "valid.en-de_num_updates": "10"}\n'
+        '{"valid.de-en_loss": "1", "valid.de-en_num_updates": "10"}\n'
+    )
+    labels.clear()
+    monkeypatch.setattr("sys.argv", [*sys.argv, "--directions", "en-de", "de-en"])
+    curves.main()
+    assert [(label, runs["rope"]) for label, runs in labels] == [
+        ("loss on held-out text, nats", [{10: 2 * math.log(2)}]),
+        ("loss on held-out text, en-de, nats", [{10: 3 * math.log(2)}]),
+        ("loss on held-out text, de-en, nats", [{10: math.log(2)}]),
+    ]
 
 
 def test_a_run_without_validation_has_an_empty_plot(tmp_path, monkeypatch):
@@ -291,14 +316,15 @@ def test_model_json_tells_the_sentences_and_lengths_of_the_training_text(
     )
     text = write(tmp_path / "train.en", lines)
     encoded = write(tmp_path / "encoded.en", ["a b c"] * 1998 + ["a " * 50, "a " * 60])
-    fields = describe.measure_sources(text, encoded, "en")
+    fields = describe.measure_sources([(text, encoded)], "en")
     assert fields == {"sentences_per_line": median, "training_source_length": 3}
     write(encoded, ["a b c"] * 997 + ["a " * 50] * 2 + ["a " * 60])
-    assert describe.measure_sources(text, encoded, "en")["training_source_length"] == 50
+    assert describe.measure_sources([(text, encoded)], "en")["training_source_length"] == 50
 
 
 def test_a_run_whose_training_text_was_removed_is_described_without_it(tmp_path):
-    assert describe.measure_sources(tmp_path / "train.en", tmp_path / "encoded.en", "en") == {}
+    files = tmp_path / "train.en", tmp_path / "encoded.en"
+    assert describe.measure_sources([files], "en") == {}
 
 
 def imports(path):
@@ -318,6 +344,7 @@ def test_imports_of_the_examples_are_requirements(monkeypatch):
     modules = set.union(*map(imports, files)) - sys.stdlib_module_names
     assert not any("sys.path" in path.read_text() for path in files)
     modules -= {path.stem for path in files} | {"diet_fairseq", "fairseq", "fairseq_cli"}
+    modules.remove("sentence_transformers")  # examples/encoders/distill.py says how to install it
     other_names = {
         "sklearn": "scikit_learn",
         "yaml": "pyyaml",

@@ -16,12 +16,10 @@ from diet_fairseq.text.lines import read_lines
 from diet_fairseq.translate.directions import SOURCE, Directions, Marks
 from tests.support import hub_folders, originals, published, translating
 from tests.support.texts import sentences, write
-from tests.workflows.conftest import EXAMPLES, Experiment, script, write_corpus
+from tests.workflows.conftest import EXAMPLES, M2M, Experiment, script, write_corpus
 
 encode = script("scripts/encode")
 
-#: what a fairseq checkpoint of the layout of M2M-100 consists of
-M2M = {"checkpoint": "model/model.pt", "data": "model", "subwords": "model/spm.model"}
 #: name -> a function that writes the model into a folder, the key `start`, the words of its text
 STARTS = {
     "marian": (lambda folder: originals.marian(folder, True, 100, d_model=32),
