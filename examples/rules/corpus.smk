@@ -30,17 +30,6 @@ rule download:
         " 2>&1 | tee {log:q}"
 
 
-def training_text(wildcards):
-    """The files of a corpus, in the order of its sources."""
-    names = [f"{corpus_of(wildcards)}train-{number}" for number in range(len(TRAIN))]
-    return [file for name in names for file in FILES.get(name, [])]
-
-
-def repeats(wildcards):
-    """How often the pairs of each source of a corpus are used."""
-    return [times for number, times in enumerate(REPEATS) if f"{corpus_of(wildcards)}train-{number}" in FILES]
-
-
 # Options that are new in 0.5: a param only if they are used, so that text of 0.4 is not cleaned again.
 CLEANING = f"--repeat {' '.join(map(str, REPEATS))} " if max(REPEATS) > 1 else ""
 CLEANING += "--check-languages " if config["check_languages"] else ""
@@ -73,11 +62,6 @@ rule clean:
         + " --repeat {params.repeats}" * (max(REPEATS) > 1)
         + " --check-languages" * config["check_languages"]
         + " 2>&1 | tee {log:q}"
-
-
-def texts_of(split, kind="clean"):
-    """The cleaned or encoded text of all corpora: source and target of the first, of the second, ..."""
-    return [f"{FOLDER}/{kind}/{corpus}{split}.{language}" for corpus, pair in CORPORA.items() for language in pair]
 
 
 if START:
@@ -161,32 +145,10 @@ rule encode:
     log:
         f"{FOLDER}/logs/{CORPUS}encode-{{split}}.log",
     shell:
-        ENCODE + " --workers {threads}"
+        f"{ENCODE} --workers {{threads}}"
         " --text {params.languages[0]:q} {input.source:q} {output.source:q}"
         " --text {params.languages[1]:q} {input.target:q} {output.target:q}"
         " 2>&1 | tee {log:q}"
-
-
-def binarise(corpus, dictionaries, prefixes="--trainpref {0}train --validpref {0}valid"):
-    """The command that binarises a corpus into the folder that is made."""
-    text = shlex.quote(f"{FOLDER}/encoded/{corpus}")
-    source, target = CORPORA[corpus]
-    return (
-        f"fairseq-preprocess --source-lang {source} --target-lang {target} {prefixes.format(text)} {dictionaries}"
-        ' --destdir "$aside" --workers {threads} >> {log:q} 2>&1; '
-    )
-
-
-if not MULTILINGUAL:
-    BINARISE = binarise("", DICTIONARIES)
-elif START:
-    BINARISE = "".join(binarise(corpus, DICTIONARIES) for corpus in CORPORA)
-else:  # one dictionary of all languages
-    BINARISE = (
-        'cat {input.train:q} > "$aside.text"; '
-        'fairseq-preprocess --only-source --dict-only --trainpref "$aside.text" --nwordssrc {params.vocabulary:q}'
-        ' --destdir "$aside" >> {log:q} 2>&1; rm "$aside.text"; '
-    ) + "".join(binarise(corpus, '--srcdict "$aside/dict.txt" --tgtdict "$aside/dict.txt"') for corpus in CORPORA)
 
 
 rule preprocess:
@@ -205,7 +167,7 @@ rule preprocess:
     log:
         f"{FOLDER}/logs/preprocess.log",
     shell:
-        f": > {{log:q}}; aside={{output:q}}.$$.tmp; {BINARISE}{BINARISED}"
+        f": > {{log:q}}; aside={{output:q}}.$$.tmp; {binarise_all(DICTIONARIES)}{BINARISED}"
 
 
 rule preprocess_test:

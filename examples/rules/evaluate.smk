@@ -50,11 +50,6 @@ rule translate:
         " {params.languages} {params.sentences} > {output:q}.tmp 2> {log:q}; mv {output:q}.tmp {output:q}"
 
 
-def sacrebleu_name(source):
-    """sacreBLEU's name of a test set, or nothing."""
-    return "" if isinstance(source, str) else source.get("sacrebleu", "")
-
-
 rule score:
     localrule: True
     input:

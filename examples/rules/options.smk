@@ -53,6 +53,57 @@ TEST_FILES = {name: files_for(f"test-{test}", direction) for name, (test, direct
 for corpus in CORPORA:
     if not any(has_corpus(place, corpus) for place in PLACES if place.startswith("train-")):
         raise WorkflowError(f"config.train must have text of every pair, but has none of {corpus[:-1]}: add it, or remove the pair")
+
+
+def training_text(wildcards):
+    """The files of a corpus, in the order of its sources."""
+    names = [f"{corpus_of(wildcards)}train-{number}" for number in range(len(TRAIN))]
+    return [file for name in names for file in FILES.get(name, [])]
+
+
+def repeats(wildcards):
+    """How often the pairs of each source of a corpus are used."""
+    return [times for number, times in enumerate(REPEATS) if f"{corpus_of(wildcards)}train-{number}" in FILES]
+
+
+def texts_of(split, kind="clean"):
+    """The cleaned or encoded text of all corpora: source and target of the first, of the second, ..."""
+    return [f"{FOLDER}/{kind}/{corpus}{split}.{language}" for corpus, pair in CORPORA.items() for language in pair]
+
+
+def sources_of(kind):
+    """The training sources of all directions, cleaned or encoded."""
+    return [f"{FOLDER}/{kind}/{corpus_for(direction)}train.{direction[0]}" for direction in DIRECTIONS]
+
+
+def binarise(corpus, dictionaries, prefixes="--trainpref {0}train --validpref {0}valid"):
+    """The command that binarises a corpus into the folder that is made."""
+    text = shlex.quote(f"{FOLDER}/encoded/{corpus}")
+    source, target = CORPORA[corpus]
+    return (
+        f"fairseq-preprocess --source-lang {source} --target-lang {target} {prefixes.format(text)} {dictionaries}"
+        ' --destdir "$aside" --workers {threads} >> {log:q} 2>&1; '
+    )
+
+
+def binarise_all(dictionaries):
+    """The commands that binarise all corpora; several have one dictionary of all languages."""
+    if not MULTILINGUAL or START:
+        return "".join(binarise(corpus, dictionaries) for corpus in CORPORA)
+    shared = '--srcdict "$aside/dict.txt" --tgtdict "$aside/dict.txt"'
+    commands = "".join(binarise(corpus, shared) for corpus in CORPORA)
+    return (
+        'cat {input.train:q} > "$aside.text"; '
+        'fairseq-preprocess --only-source --dict-only --trainpref "$aside.text" --nwordssrc {params.vocabulary:q}'
+        f' --destdir "$aside" >> {{log:q}} 2>&1; rm "$aside.text"; {commands}'
+    )
+
+
+def sacrebleu_name(source):
+    """sacreBLEU's name of a test set, or nothing."""
+    return "" if isinstance(source, str) else source.get("sacrebleu", "")
+
+
 # Name of a text -> its file and its direction
 INPUTS = {}
 for name, value in config["inputs"].items():

@@ -2,11 +2,6 @@
 
 # model.json, dictionaries and subwords beside the checkpoints: the folder is enough to translate.
 # The training text is no parameter: a run of an earlier version is not trained again.
-def sources_of(kind):
-    """The training sources of all directions, cleaned or encoded."""
-    return [f"{FOLDER}/{kind}/{corpus_for(direction)}train.{direction[0]}" for direction in DIRECTIONS]
-
-
 DESCRIBE = (
     f"{script('scripts/describe.py')} {{params.folder:q}} {{params.description}}"
     + "".join(f" --train {shlex.join(files)}" for files in zip(sources_of("clean"), sources_of("encoded")))

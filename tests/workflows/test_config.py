@@ -38,7 +38,7 @@ SCHEMA = yaml.safe_load((EXAMPLES / "rules" / "translation.schema.yaml").read_te
         ),
         ({"schemes": ["linformer"]}, "config.schemes.linformer must name one of the schemes stoc"),
         ({"train": {"file": "text/train", "repeat": 0}}, "config.train.repeat must be at least"),
-        ({"train": [{"file": "text/train"}]}, "config.train.0 must have the keys file, repeat,"),
+        ({"train": [{"repeat": 2}]}, "config.train.0 must have the keys file,"),
         ({"check_languages": "en"}, "config.check_languages must be true or false, but is 'en'"),
         ({"updates": 10007, "save_interval": 250}, "config.updates must have a divisor from 63 to"),
         ({"train": "text/nosuch"}, "config: train-0: file not found: text/nosuch.en or"),
@@ -260,7 +260,7 @@ def test_a_metric_of_validation_selects_a_checkpoint_of_the_same_run(experiment)
     assert runs(experiment) == before
     output = experiment.planned("-p")
     [command] = re.findall(r"scripts/select_checkpoint.py .*", output)
-    assert "/best-COMET.pt --source text/valid.en --reference text/valid.de --user-dir " in command
+    assert "/best-COMET.pt --valid en de text/valid.en text/valid.de --user-dir " in command
     assert " -- wc '{hypotheses}' '{source}' > " in command
     assert "--best-checkpoint-metric" not in output
     experiment.configure(**metrics)
