@@ -132,14 +132,14 @@ def test_the_length_of_texts_obeys_the_positions(settings, limit, expected, tmp_
 
 def test_a_folder_with_swapped_positions_keeps_its_modules(tmp_path, caplog):
     """The steps of docs/hugging-face.md on a tiny folder, and on the saved folder again."""
-    check_swap(build(tmp_path / "folder"), tmp_path, 16)
+    swap_and_read(build(tmp_path / "folder"), tmp_path, 16)
     config = transformers.AutoConfig.from_pretrained(tmp_path / "swapped")
     assert (config.max_position_embeddings, config.trained_length) == (2048, 34)
     assert (tmp_path / "swapped" / "README.md").read_text() == CARD
     assert "an input has 303 tokens, but the inputs of the training had at most 34" in caplog.text
 
 
-def check_swap(folder: Path, out: Path, width: int) -> None:
+def swap_and_read(folder: Path, out: Path, width: int) -> None:
     """Swap the positions of a folder of sentence-transformers, save it twice, and run it.
 
     Args:
@@ -257,4 +257,4 @@ def test_all_minilm_l6_v2_comes_back(minilm, tmp_path):
 
 @pytest.mark.slow
 def test_all_minilm_l6_v2_with_swapped_positions(minilm, tmp_path):
-    check_swap(minilm, tmp_path, 384)
+    swap_and_read(minilm, tmp_path, 384)
