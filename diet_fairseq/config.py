@@ -26,6 +26,21 @@ RETIRED_BACKENDS = ("auto-measured", "flex", "offsets_v2", "recompute")
 
 logger = logging.getLogger(__name__)
 
+
+def check_layers(flag: str, value: str) -> None:
+    """Refuse a pattern that doesn't have both kinds of layers.
+
+    Raises:
+        UserError: the letters of the pattern are not l (local) and g (global)
+    """
+    if {*value} != {"g", "l"}:
+        raise UserError(
+            f"{flag} must be a word of the letters g (global layer) and l (local layer), and must "
+            f"have both, but is {value}: gll makes every third layer global, beginning with the "
+            "first; leave it out if all layers are local"
+        )
+
+
 #: options that no scheme declares
 GENERAL_OPTIONS = (
     Option("position_scheme", str, "position scheme (default: the scheme in the name of --arch)"),
@@ -67,6 +82,31 @@ GENERAL_OPTIONS = (
         "softmax temperature of attention at inference; below 1 sharpens attention on inputs "
         "longer than in training (default: 1)",
         check=check_positive,
+    ),
+    Option(
+        "position_window",
+        int,
+        "largest distance in tokens between a token and the tokens that it sees in self-attention "
+        "of local layers (default: no limit)",
+        check=at_least(1),
+    ),
+    Option(
+        "position_layers",
+        str,
+        "repeated pattern of local (l) and global (g) layers; global layers have no window, e.g. "
+        "gll (default: all layers are local)",
+        check=check_layers,
+    ),
+    Option(
+        "position_global_scheme",
+        str,
+        "position scheme of global layers (default: the scheme of local layers)",
+    ),
+    Option(
+        "position_global_base",
+        float,
+        "rope, xpos: --position-rope-base of global layers (default: the base of local layers)",
+        check=at_least(2),
     ),
     Option(
         "projection_length",
@@ -124,8 +164,9 @@ def position_options() -> dict[str, Option]:
                 f"the scheme option {option.name!r} must begin with position_ and must not differ "
                 "from another option of this name: rename it"
             )
-    scheme = replace(general["position_scheme"], choices=tuple(SCHEMES))
-    return options | general | {"position_scheme": scheme}
+    names = ("position_scheme", "position_global_scheme")
+    schemes = {name: replace(general[name], choices=tuple(SCHEMES)) for name in names}
+    return options | general | schemes
 
 
 #: called with the name of a scheme that is registered; `models.architectures` adds its function
@@ -190,6 +231,10 @@ class PositionConfig:
     position_gain: float | None
     position_relative: str | None
     position_start: str | None
+    position_window: int | None
+    position_layers: str | None
+    position_global_scheme: str | None
+    position_global_base: float | None
     projection_length: int | None
     projection_sharing: str | None
     segment_scheme: str | None
@@ -278,6 +323,64 @@ class PositionConfig:
         """
         return 1.0 if self.position_temperature is None else self.position_temperature
 
+    @property
+    def scheme_label(self) -> str:
+        """The scheme's name, with its window and its global layers if there are any."""
+        given = [
+            f"{name.replace('_', ' ')} {value}"
+            for name in ("window", "layers", "global_scheme", "global_base")
+            if (value := getattr(self, f"position_{name}")) is not None
+        ]
+        return self.position_scheme + (f" ({', '.join(given)})" if given else "")
+
+    def is_global(self, layer: int) -> bool:
+        """Whether a layer is global, by the pattern of `position_layers`."""
+        pattern = self.position_layers or "l"
+        return pattern[layer % len(pattern)] == "g"
+
+    @property
+    def has_global_scheme(self) -> bool:
+        """Whether global layers have another scheme, or other options of it, than local layers."""
+        given = self.position_global_scheme, self.position_global_base
+        return given not in ((None, None), (self.position_scheme, None))
+
+    def at_layer(self, layer: int) -> "PositionConfig":
+        """The options of self-attention in one layer, which is local or global."""
+        return self if self.position_layers is None else self._of_kind(self.is_global(layer))
+
+    @property
+    def layer_kinds(self) -> tuple["PositionConfig", ...]:
+        """The options of every kind of layer: of local layers, and of global layers if any."""
+        return (
+            (self,) if self.position_layers is None else (self._of_kind(False), self._of_kind(True))
+        )
+
+    def _of_kind(self, is_global: bool) -> "PositionConfig":
+        """The options of local or of global layers, without a pattern of layers."""
+        options: dict[str, Any] = dict(vars(self))
+        if is_global:
+            options["position_window"] = None
+            if self.position_global_scheme is not None:
+                options["position_scheme"] = self.position_global_scheme
+                options |= self._differing_defaults(SCHEMES[self.position_global_scheme])
+            if self.position_global_base is not None:
+                options["position_rope_base"] = self.position_global_base
+        options |= dict.fromkeys(
+            ("position_layers", "position_global_scheme", "position_global_base")
+        )
+        return PositionConfig(**options)
+
+    def _differing_defaults(self, scheme: type[PositionScheme]) -> dict[str, Any]:
+        """The scheme's defaults of options that have the local scheme's default, another one."""
+        local = {option.name: option.default for option in self.scheme.options}
+        return {
+            option.name: option.default
+            for option in scheme.options
+            if option.name in local
+            and local[option.name] != option.default
+            and getattr(self, option.name) == local[option.name]
+        }
+
     def scheme_in(self, cross: bool) -> type[PositionScheme] | None:
         """The scheme that acts in self-attention, or in cross-attention, if one does."""
         if cross:
@@ -309,6 +412,9 @@ class PositionConfig:
             # per-head segments have another default gain than the scheme
             if getattr(self, name) is None and name != "position_gain":
                 setattr(self, name, default)
+        if self.position_sharing is None and self.position_global_scheme is not None:
+            sharing = default_options(SCHEMES[self.position_global_scheme]).get("position_sharing")
+            self.position_sharing = sharing
         if self.segment_scheme == "per-head" and self.position_sharing is None:
             self.position_sharing = "none"
         if self.segment_scheme in ("input", "per-head") and self.num_segments is None:
@@ -317,11 +423,11 @@ class PositionConfig:
     def _check(self) -> None:
         """Refuse values that are not allowed, and options that would have no effect."""
         defaults = default_options(self.scheme), encoder_defaults(self.scheme, has_segments=False)
-        for option in position_options().values():
+        given = [o for o in position_options().values() if getattr(self, o.name) is not None]
+        for option in given:
+            option.validate(getattr(self, option.name))
+        for option in given:
             value = getattr(self, option.name)
-            if value is None:
-                continue
-            option.validate(value)
             if value in (option.default, *(values.get(option.name) for values in defaults)):
                 continue
             if not self._has_option(option.name):
@@ -336,6 +442,7 @@ class PositionConfig:
                     f"{option.flag} {value} has no effect without {need}: leave it out, or add "
                     f"{need}"
                 )
+        self._check_layers()
         if self.segment_scheme == "per-head" and self.scheme.compressed:
             raise UserError(
                 "--segment-scheme per-head can't be combined with the position scheme "
@@ -343,11 +450,45 @@ class PositionConfig:
                 "input or none"
             )
 
+    def _check_layers(self) -> None:
+        """Refuse windows and global layers that the schemes can't have."""
+        names = ("position_window", "position_layers")
+        given = [name for name in names if getattr(self, name) is not None]
+        if given and self.scheme.compressed:
+            flag = position_options()[given[0]].flag
+            raise UserError(
+                f"{flag} {getattr(self, given[0])} can't be combined with the position scheme "
+                f"{self.position_scheme}: its compressed keys mix tokens of all distances; use "
+                "another scheme, or leave it out"
+            )
+        name = self.position_global_scheme
+        if name not in (None, "none") and not can_be_global(SCHEMES[name]):
+            fit = [name for name in SCHEMES if can_be_global(SCHEMES[name])]
+            raise UserError(
+                f"--position-global-scheme must be none or a scheme that acts in the attention of "
+                f"single layers, but is {name}: use one of {', '.join(('none', *fit))}, or "
+                "--position-input for positions at the input of all layers"
+            )
+        scheme = self.layer_kinds[-1].position_scheme
+        if self.position_global_base is not None and scheme not in schemes_with(
+            "position_rope_base"
+        ):
+            raise UserError(
+                f"--position-global-base {self.position_global_base} needs global layers with "
+                f"rotations, but their scheme is {scheme}: leave it out, or set "
+                f"--position-global-scheme to {' or '.join(schemes_with('position_rope_base'))}"
+            )
+
     def _has_option(self, name: str) -> bool:
-        """Whether the option belongs to the scheme, to per-head segments, or to every scheme."""
+        """Whether the option belongs to a layer's scheme, to per-head segments, or to all."""
         return (
             not any(name in default_options(scheme) for scheme in SCHEMES.values())
             or self.position_scheme in schemes_with(name)
+            # cross-attention has the scheme of local layers
+            or (
+                self.position_global_scheme in schemes_with(name)
+                and name != "position_cross_attention"
+            )
             or (self.segment_scheme == "per-head" and name in SEGMENT_OPTIONS)
         )
 
@@ -382,11 +523,11 @@ class PositionConfig:
 
 def reads_positions(config: PositionConfig) -> bool:
     """Whether the model's output depends on the positions of tokens."""
-    scheme = config.scheme
+    schemes = {kind.scheme for kind in config.layer_kinds}
     return (
-        scheme.compressed
-        or (config.position_input or scheme.input) != "none"
-        or (scheme.in_attention and not scheme.kinds <= {"content_score"})
+        config.scheme.compressed
+        or (config.position_input or config.scheme.input) != "none"
+        or any(scheme.in_attention and not scheme.kinds <= {"content_score"} for scheme in schemes)
     )
 
 
@@ -404,6 +545,16 @@ NEEDS: dict[str, tuple[str, Callable[[PositionConfig], bool]]] = {
         "--position-sampling",
         lambda c: c.position_sampling not in (None, "none"),
     ),
+    "position_layers": (
+        "--position-window, another --position-global-scheme or --position-global-base",
+        lambda c: (
+            c.position_window is not None
+            or c.position_global_scheme not in (None, c.position_scheme)
+            or c.position_global_base is not None
+        ),
+    ),
+    "position_global_scheme": ("--position-layers", lambda c: c.position_layers is not None),
+    "position_global_base": ("--position-layers", lambda c: c.position_layers is not None),
     "num_segments": ("--segment-scheme", lambda c: c.segment_scheme not in (None, "none")),
 }
 
@@ -517,13 +668,21 @@ def add_encoder_defaults(
         UserError: the scheme does not exist
     """
     given = dict(options or {})
-    defaults = encoder_defaults(find_scheme(scheme), has_segments).items()
-    return given | {name: value for name, value in defaults if given.get(name) is None}
+    defaults = encoder_defaults(find_scheme(scheme), has_segments)
+    global_scheme = given.get("position_global_scheme")
+    if global_scheme is not None:
+        defaults = encoder_defaults(find_scheme(global_scheme), has_segments) | defaults
+    return given | {name: value for name, value in defaults.items() if given.get(name) is None}
 
 
 def acts_in_attention(scheme: type[PositionScheme]) -> bool:
     """Whether the scheme changes attention, so that positions at the input are an option."""
     return scheme.in_attention or scheme.compressed
+
+
+def can_be_global(scheme: type[PositionScheme]) -> bool:
+    """Whether the scheme can be in global layers only, without changing the input or the keys."""
+    return scheme.in_attention and not scheme.compressed
 
 
 def default_options(scheme: type[PositionScheme]) -> dict[str, Any]:

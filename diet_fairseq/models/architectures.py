@@ -97,6 +97,8 @@ def set_architecture(family: Family, scheme: str, suffix: str, args: Namespace) 
         )
     args.position_scheme = scheme
     set_defaults(args, family.defaults(SCHEMES[scheme]))
+    if (global_scheme := getattr(args, "position_global_scheme", None)) in SCHEMES:
+        set_defaults(args, family.defaults(SCHEMES[global_scheme]))
     family.sizes[suffix](args)
 
 
@@ -124,6 +126,15 @@ def validate_options(args: Any, unsupported: tuple[str, ...]) -> PositionConfig:
                 "position schemes: leave it out, or use fairseq's own model"
             )
     config = PositionConfig.from_args(args)
+    for name in ("encoder_layers_to_keep", "decoder_layers_to_keep"):
+        layers = getattr(args, name, None)  # fairseq reads 0,2 as a list
+        if config.position_layers is not None and layers:
+            numbers = layers if isinstance(layers, str) else ",".join(map(str, layers))
+            raise UserError(
+                f"--{name.replace('_', '-')} {numbers} can't be combined with "
+                f"--position-layers {config.position_layers}, because the remaining layers would "
+                "have other numbers and thus other kinds: keep all layers"
+            )
     with open_dict(args) if isinstance(args, DictConfig) else nullcontext():
         config.write_to(args)
         args.position_description = serialize_description(describe(config))

@@ -1,7 +1,7 @@
 """The positions of the queries and keys of one attention call."""
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 import torch
@@ -70,6 +70,7 @@ class Layout:
         bounds: exclusive upper bounds of the positions of queries and of keys; None: Tk
         indices: with random positions (`sampling`), the number of tokens before each query and
             before each key; None: the positions
+        window: the largest distance, in tokens, of a key that a query sees; None: no limit
     """
 
     query_positions: Tensor
@@ -81,6 +82,7 @@ class Layout:
     is_toeplitz: bool = True
     bounds: tuple[int, int] | None = None
     indices: tuple[Tensor, Tensor] | None = None
+    window: int | None = None
 
     @staticmethod
     def of_self_attention(
@@ -181,6 +183,12 @@ class Layout:
             bounds=(bound, bound),
             indices=(indices, indices),
         )
+
+    def with_window(self, window: int | None) -> "Layout":
+        """This layout of self-attention, in which queries see no key at a larger distance."""
+        if window is None or window >= self.key_positions.size(1) - 1:
+            return self
+        return replace(self, window=window)
 
     @cached_property
     def cache(self) -> dict[Any, Any]:
@@ -289,15 +297,30 @@ class Layout:
         return None if self.padding_mask is None else hidden_keys(self.padding_mask)
 
     @cached_property
+    def is_far(self) -> Tensor | None:
+        """(B|1, 1, Tq, Tk) bool, True at keys outside of the window; None: no window."""
+        if self.window is None:
+            return None
+        if self.is_toeplitz:
+            offsets = self.slot_offsets.unsqueeze(0)
+        else:
+            offsets = self.key_indices.unsqueeze(1) - self.query_indices.unsqueeze(2)
+        return (offsets.abs() > self.window).unsqueeze(1)
+
+    @cached_property
     def mask(self) -> Tensor | None:
         """(B|1, 1, Tq|1, Tk) bool, True where a query doesn't see a key; None: no mask."""
-        mask = None if self.hidden is None else self.hidden[:, None, None, :]  # (B, 1, 1, Tk)
-        if not self.causal or (mask is None and self.query_positions.size(1) == 1):
-            return mask
-        future = (self.slot_offsets > 0)[None, None]  # (1, 1, Tq, Tk)
-        # With left padding, queries at padding would see no key, and softmax would give NaN.
-        # Therefore they see themselves, also in decoding; their output is not used.
-        return future if mask is None else (future | mask) & (self.slot_offsets != 0)
+        hidden = None if self.hidden is None else self.hidden[:, None, None, :]  # (B, 1, 1, Tk)
+        limits = [] if self.is_far is None else [self.is_far]
+        if self.causal and (limits or hidden is not None or self.query_positions.size(1) > 1):
+            limits.append((self.slot_offsets > 0)[None, None])  # (1, 1, Tq, Tk)
+        if not limits:
+            return hidden
+        if hidden is None:
+            return reduce(torch.logical_or, limits)
+        # With left padding or a window, queries at padding would see no key, and softmax would give
+        # NaN. Therefore they see themselves, also in decoding; their output is not used.
+        return reduce(torch.logical_or, limits, hidden) & (self.slot_offsets != 0)
 
     #: names in version 0.3
     regular = property(lambda self: self.is_toeplitz)

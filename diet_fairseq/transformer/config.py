@@ -1,7 +1,7 @@
 """The sizes and options of an encoder or a decoder."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
 
@@ -98,6 +98,14 @@ class StackConfig:
         if self.is_decoder:
             self.positions.check_no_segments("a translation model", "leave it out")
         self.attention_shape()  # checks the number of compressed keys
+        if (pattern := self.positions.position_layers) is not None:
+            kinds = {*pattern[: self.layers]}
+            if len(kinds) == 1:
+                raise UserError(
+                    f"--position-layers {pattern} must make some of the "
+                    f"{side}'s {self.layers} layers global and some local, but makes all "
+                    f"{'global' if 'g' in kinds else 'local'}: use a shorter pattern"
+                )
 
     @classmethod
     def for_scheme(
@@ -172,8 +180,14 @@ class StackConfig:
     def length_limit(self) -> Limit:
         """The length limit of inputs in tokens; `UNLIMITED` without absolute positions."""
         positions, limit = self.positions, self.limit
-        is_bounded = positions.scheme.absolute or positions.position_input != "none"
+        has_absolute_scheme = any(kind.scheme.absolute for kind in positions.layer_kinds)
+        is_bounded = has_absolute_scheme or positions.position_input != "none"
         return Limit(min(limit.positions, UNLIMITED) if is_bounded else UNLIMITED, limit.flag)
+
+    def at_layer(self, layer: int) -> "StackConfig":
+        """The configuration of self-attention in one layer, which is local or global."""
+        positions = self.positions.at_layer(layer)
+        return self if positions is self.positions else replace(self, positions=positions)
 
     @property
     def shares_schemes(self) -> bool:

@@ -133,7 +133,7 @@ class Decoder(Stack):
             x = self.project_in_dim(x)
         x = self.add_positions(x, layout).transpose(0, 1)  # (T, B, d)
 
-        context = self.create_context(layout, batch, dtype=x.dtype)
+        contexts = self.create_contexts(layout, batch, dtype=x.dtype)
         if self.stack_config.source is None:
             source = None
         cross_context = None
@@ -150,7 +150,7 @@ class Decoder(Stack):
         for index, layer in self.active_layers():
             x, weights, cross_weights = layer(
                 x,
-                context,
+                contexts[index],
                 source,
                 cross_context,
                 cache,

@@ -120,10 +120,10 @@ class Encoder(Stack):
         packing = Packing.from_layout(layout)
         if packing is not None:
             x = packing.pack(x)  # (N, 1, d)
-        context = self.create_context(layout, len(padding_mask), packing, x.dtype)
+        contexts = self.create_contexts(layout, len(padding_mask), packing, x.dtype)
         states, weights = [x] if need_states else [], []
-        for _, layer in self.active_layers():
-            x, attention, _ = layer(x, context, need_weights=need_weights)
+        for index, layer in self.active_layers():
+            x, attention, _ = layer(x, contexts[index], need_weights=need_weights)
             if need_states:
                 states.append(x)
             if need_weights:

@@ -40,7 +40,7 @@ class TransformerLayer(nn.Module):
         self.dropout_module = Dropout(config.dropout)
         self.activation_dropout_module = Dropout(config.activation_dropout)
         self.activation_fn = config.activation
-        self.self_attn = build_attention(config, index)
+        self.self_attn = build_attention(config.at_layer(index), index)
         self.self_attn_layer_norm = nn.LayerNorm(width, config.layer_norm_eps)
         self.encoder_attn: PositionalAttention | None = None
         self.encoder_attn_layer_norm: nn.LayerNorm | None = None

@@ -10,6 +10,7 @@ from ..attention.backends import Backend
 from ..attention.context import Context, drop_none
 from ..attention.dropout import Dropout
 from ..attention.packing import Packing
+from ..positions import PositionScheme
 from ..positions.layout import Layout
 from .config import StackConfig
 from .embedding import INPUT_POSITIONS
@@ -39,8 +40,17 @@ class Stack(nn.Module):
         self.build_output()
         shared = config.build_schemes() if config.shares_schemes else {}
         self.positions, self.segments = shared.get("positions"), shared.get("segments")
+        self.global_positions = self._build_global_positions()
         self.limit = config.length_limit
         self.sampling = config.build_sampling()
+
+    def _build_global_positions(self) -> PositionScheme | None:
+        """The scheme that global layers share; None: they have the scheme of local layers."""
+        config = self.stack_config
+        if not (config.shares_schemes and config.positions.has_global_scheme):
+            return None
+        layer = next(n for n in range(config.layers) if config.positions.is_global(n))
+        return config.at_layer(layer).build_schemes().get("positions")
 
     def build_embedding(self, width: int) -> None:
         """Build the parts between token embeddings of this width and the layers."""
@@ -72,27 +82,50 @@ class Stack(nn.Module):
         """The value of ``--attention-backend``, or a backend that is not in the table."""
         return self.stack_config.positions.attention_backend
 
+    def create_contexts(
+        self,
+        layout: Layout,
+        batch: int,
+        packing: Packing | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> list[Context]:
+        """The context of every layer in one forward pass: layers of one kind have the same.
+
+        The arguments are as in `create_context`.
+        """
+        kinds = [self.stack_config.positions.is_global(n) for n in range(len(self.layers))]
+        contexts = {
+            kind: self.create_context(layout, batch, packing, dtype, kinds.index(kind))
+            for kind in dict.fromkeys(kinds)
+        }
+        return [contexts[kind] for kind in kinds]
+
     def create_context(
         self,
         layout: Layout,
         batch: int,
         packing: Packing | None = None,
         dtype: torch.dtype | None = None,
+        layer: int = 0,
     ) -> Context:
-        """The context of self-attention in one forward pass.
+        """The context of self-attention in layers of one kind, in one forward pass.
 
         Args:
             layout: the positions of queries and keys, and the mask
             batch: B
             packing: the packing of the layers' tokens
             dtype: the dtype of the layers' input (default: the dtype of the weights)
+            layer: the number of a layer of this kind
         """
-        first: TransformerLayer = self.layers[0]  # type: ignore[assignment]
-        positions = self.stack_config.positions
+        first: TransformerLayer = self.layers[layer]  # type: ignore[assignment]
+        config = self.stack_config.positions
+        positions = config.at_layer(layer)
+        is_replaced = config.has_global_scheme and config.is_global(layer)
+        shared = self.global_positions if is_replaced else self.positions
         return first.self_attn.create_context(
-            layout,
+            layout.with_window(positions.position_window),
             batch,
-            drop_none(self.positions, self.segments),
+            drop_none(shared, self.segments),
             backend=self.backend_setting(),
             dtype=dtype,
             compress=getattr(self, "compress_layer", None),

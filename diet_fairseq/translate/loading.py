@@ -81,7 +81,7 @@ class LoadedModel:
         schemes = []
         for name, stack in self.stacks.items():
             if isinstance(stack, Stack):
-                schemes.append(f"{name}: {stack.stack_config.positions.position_scheme}")
+                schemes.append(f"{name}: {stack.stack_config.positions.scheme_label}")
             else:
                 kind = type(stack.embed_positions).__name__
                 schemes.append(f"{name}: fairseq's own, {kind}")

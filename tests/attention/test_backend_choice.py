@@ -17,7 +17,9 @@ from tests.support.tiny import Case, Model
 FACTORED = [
     case
     for case in tiny.IN_ATTENTION
-    if case.kind.kinds == {"factors"} and case.option("attention_backend") is None
+    if not case.is_hybrid
+    and case.kind.kinds == {"factors"}
+    and case.option("attention_backend") is None
 ]
 
 

@@ -33,6 +33,8 @@ def difference(model, folder):
 
 
 def fits(case):
+    if case.is_hybrid:
+        return False
     if not case.kind.in_attention:
         return True
     if case.option("position_input") != "none":
@@ -75,7 +77,9 @@ def test_outputs_are_the_models_own(case):
 
 def reasons():
     for case in REFUSED:
-        if issubclass(case.kind, Shaw) and case.option("position_sharing") != "head":
+        if case.is_hybrid:
+            yield case, "--position-window and --position-layers: its encoders have no windows"
+        elif issubclass(case.kind, Shaw) and case.option("position_sharing") != "head":
             yield case, "a Shaw table for each head: its heads share one table"
         elif case.option("position_cross_attention") and case.kind.kinds == {"offsets"}:
             yield case, "positions in cross-attention: its cross-attention has no positions"

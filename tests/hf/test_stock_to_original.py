@@ -57,10 +57,18 @@ def test_a_stock_model_without_its_subwords_is_refused(tmp_path):
     assert "original is not there: " in says
 
 
-def test_a_model_with_other_positions_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("options", "label"),
+    [
+        ({"arch": "roberta_rope"}, "rope"),
+        ({"arch": "roberta_learned", "position_window": 4}, "learned (window 4)"),
+    ],
+)
+def test_a_model_with_other_positions_is_refused(options, label, tmp_path):
     model = published.roberta(tmp_path / "published")
-    args = Namespace(arch="roberta_rope", task="masked_lm", max_positions=32, **published.SIZES)
+    args = Namespace(task="masked_lm", max_positions=32, **published.SIZES, **options)
     model.save(published.random_encoder(model, args), args)
     text = "--data", model.folder, "--subwords", model.subwords
     says = refused(export, model.checkpoint, tmp_path / "hf", "--original", *text)
-    assert "has the position scheme rope in its encoder, but RobertaForMaskedLM has learned" in says
+    expected = f"has the position scheme {label} in its encoder, but RobertaForMaskedLM has learned"
+    assert expected in says

@@ -80,8 +80,88 @@ def no_segments_of_mixtures(scheme: str) -> str:
     )
 
 
+def no_pattern(value: str) -> str:
+    return (
+        "--position-layers must be a word of the letters g (global layer) and l (local layer), and "
+        f"must have both, but is {value}: gll makes every third layer global, beginning with the "
+        "first; leave it out if all layers are local"
+    )
+
+
+def one_kind(side: str, pattern: str, kind: str) -> str:
+    return (
+        f"--position-layers {pattern} must make some of the {side}'s 1 layers global and some "
+        f"local, but makes all {kind}: use a shorter pattern"
+    )
+
+
+def not_global(scheme: str) -> str:
+    fit = [n for n in SCHEMES if SCHEMES[n].in_attention and not SCHEMES[n].compressed]
+    return (
+        "--position-global-scheme must be none or a scheme that acts in the attention of single "
+        f"layers, but is {scheme}: use one of {listed(['none', *fit])}, or --position-input for "
+        "positions at the input of all layers"
+    )
+
+
+def no_base(scheme: str) -> str:
+    return (
+        "--position-global-base 500.0 needs global layers with rotations, but their scheme is "
+        f"{scheme}: leave it out, or set --position-global-scheme to rope or xpos"
+    )
+
+
+def no_layers(scheme: str, flag: str) -> str:
+    return (
+        f"{flag} can't be combined with the position scheme {scheme}: its compressed keys mix "
+        "tokens of all distances; use another scheme, or leave it out"
+    )
+
+
 #: the scheme and flags -> what is said
 REFUSED = {
+    "t5 --position-window 0": "--position-window must be at least 1, but is 0",
+    "t5 --position-window 2 --position-layers l": no_pattern("l"),
+    "t5 --position-window 2 --position-layers g": no_pattern("g"),
+    "t5 --position-window 2 --position-layers gxl": no_pattern("gxl"),
+    "t5 --position-window 2 --position-layers gl": one_kind("encoder", "gl", "global"),
+    "t5 --position-window 2 --position-layers lg": one_kind("encoder", "lg", "local"),
+    "t5 --encoder-layers 2 --decoder-layers 2 --position-window 2 --position-layers gl "
+    "--encoder-layers-to-keep 0": "--encoder-layers-to-keep 0 can't be combined with "
+    "--position-layers gl, because the remaining layers would have other numbers and thus other "
+    "kinds: keep all layers",
+    "t5 --position-layers gl": no_effect(
+        "layers gl", "--position-window, another --position-global-scheme or --position-global-base"
+    ),
+    "t5 --position-layers gl --position-global-scheme t5": no_effect(
+        "layers gl", "--position-window, another --position-global-scheme or --position-global-base"
+    ),
+    "t5 --position-window 2 --position-global-scheme none": no_effect(
+        "global-scheme none", "--position-layers"
+    ),
+    "rope --position-window 2 --position-global-base 500": no_effect(
+        "global-base 500.0", "--position-layers"
+    ),
+    "rope --position-layers gl --position-global-base 1": "--position-global-base must be at least "
+    "2, but is 1.0",
+    "t5 --position-layers gl --position-global-scheme learned": not_global("learned"),
+    "t5 --position-layers gl --position-global-scheme sinusoidal": not_global("sinusoidal"),
+    "t5 --position-layers gl --position-global-scheme linformer": not_global("linformer"),
+    "t5 --position-layers gl --position-global-scheme diet_abs_lin": not_global("diet_abs_lin"),
+    "t5 --position-layers gl --position-global-base 500": no_base("t5"),
+    "rope --position-layers gl --position-global-scheme none --position-global-base 500": no_base(
+        "none"
+    ),
+    "roberta_linformer_tiny --position-window 2": no_layers("linformer", "--position-window 2"),
+    "roberta_diet_abs_lin_tiny --position-layers gl --position-global-scheme none": no_layers(
+        "diet_abs_lin", "--position-layers gl"
+    ),
+    "t5 --position-layers gl --position-global-scheme alibi --position-cross-attention": no_option(
+        "t5", "--position-cross-attention", "cross_attention"
+    ),
+    "t5 --position-layers gl --position-global-scheme alibi --position-rank 3": no_option(
+        "t5", "--position-rank 3", "rank"
+    ),
     "t5 --position-scheme linformer": "--position-scheme linformer contradicts --arch "
     "transformer_t5_tiny, whose scheme is t5: leave it out, or use --arch roberta_linformer or "
     "bert_linformer",

@@ -121,7 +121,8 @@ def check_too_long(case: Case) -> None:
     """Tables of positions end, and say so; tables of offsets go on with the outermost one."""
     model = tiny.model_of(case)
     fits, too_long = tiny.sentences(5, LIMIT + 4)
-    limited = case.kind.absolute or case.option("position_input") != "none"
+    kinds = {case.kind, SCHEMES[case.option("position_global_scheme") or case.scheme]}
+    limited = any(kind.absolute for kind in kinds) or case.option("position_input") != "none"
     together = [tiny.logits(model, [fits, source], [fits, fits])[:5] for source in (fits, fits[:1])]
     close(*together, **TOLERANCE)
     wide = torch.nn.functional.pad(fits, (0, LIMIT), value=PAD)  # padded, not long

@@ -37,7 +37,7 @@ OPTIONS: dict[str, dict] = {
     "pre_norm": {"encoder_normalize_before": True},
     "other_activation": {"activation_fn": "relu"},
 }
-STOCK_CASES = [c for c in tiny.CASES if c.scheme in STOCK and c.family != "bert"]
+STOCK_CASES = [c for c in tiny.UNIFORM if c.scheme in STOCK and c.family != "bert"]
 BOTH = [
     (case, name)
     for case in STOCK_CASES
@@ -164,7 +164,7 @@ def _same(model, plain):
     return [modules[positional.name] for positional in attentions(model)]
 
 
-@tiny.each(tiny.of_scheme(*LEARNING))
+@tiny.each([case for case in tiny.of_scheme(*LEARNING) if not case.is_hybrid])
 def test_a_zero_bias_is_no_bias(case):
     check_zero_bias(case)
 
@@ -203,7 +203,7 @@ def check_equation(case: Case) -> None:
                     close(out[real], expected.float(), **TOLERANCE)
 
 
-@tiny.each(tiny.CASES, own_part=1, all_schemes=True)
+@tiny.each(tiny.UNIFORM, own_part=1, all_schemes=True)
 def test_attention_is_the_equation_of_the_paper(case):
     check_equation(case)
 

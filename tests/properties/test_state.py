@@ -77,7 +77,8 @@ def test_a_checkpoint_s_arguments_name_the_scheme_and_every_option(case):
 IN_HEADS = [
     case
     for case in tiny.NO_BACKEND
-    if case.kind.in_attention or case.option("segment_scheme") == "per-head"
+    if not case.is_hybrid
+    and (case.kind.in_attention or case.option("segment_scheme") == "per-head")
 ]
 
 
@@ -265,7 +266,7 @@ def seed_that_keeps_layer_1() -> int:
     return next(filter(keeps, range(1000)))
 
 
-@tiny.each(tiny.NO_BACKEND)
+@tiny.each([case for case in tiny.NO_BACKEND if not case.is_hybrid])
 def test_a_layer_keeps_its_own_positions_when_others_are_dropped_or_pruned(case):
     check_layers(case)
 

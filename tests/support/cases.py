@@ -53,6 +53,11 @@ class Case:
         return Case(self.scheme, tuple((dict(self.options) | options).items()), self.family)
 
     @property
+    def is_hybrid(self) -> bool:
+        """Whether there are windows, or layers of two kinds."""
+        return not HYBRID_OPTIONS.isdisjoint(dict(self.options))
+
+    @property
     def kind(self) -> type[PositionScheme]:
         return SCHEMES[self.scheme]
 
@@ -94,6 +99,16 @@ OTHER_VALUES: list[dict[str, Any]] = [
     {"projection_sharing": "layer"},
 ]
 
+#: layers of two kinds, with windows that hide tokens of sentences as short as these
+HYBRIDS: list[dict[str, Any]] = [
+    {"position_window": 2},
+    {"position_window": 1, "position_layers": "gl"},
+    {"position_window": 2, "position_layers": "lg", "position_global_scheme": "none"},
+    {"position_layers": "gl", "position_global_scheme": "alibi"},
+    {"position_window": 2, "position_layers": "lg", "position_global_scheme": "diet_abs"},
+]
+HYBRID_OPTIONS = {name for values in HYBRIDS for name in values} | {"position_global_base"}
+
 
 #: those with which segments per head are tested in every way: without a term of positions, DIET's
 #: (one score, a product), and one that divides the score by more
@@ -115,6 +130,7 @@ def in_encoders(scheme: str) -> Iterator[Case]:
     """The scheme in RoBERTa, and in BERT with every kind of segments."""
     roberta, bert = Case(scheme, family="roberta"), Case(scheme, family="bert")
     yield from (roberta, bert)
+    yield from hybrids_of(roberta, HYBRIDS[2:])
     if SCHEMES[scheme].in_attention:
         yield roberta.but(position_input="learned")
     if "position_untie_cls" in default_options(SCHEMES[scheme]):
@@ -136,9 +152,19 @@ def in_encoders(scheme: str) -> Iterator[Case]:
 def in_translation(scheme: str) -> Iterator[Case]:
     case = Case(scheme)
     yield from with_its_options(case)
+    yield from hybrids_of(case, HYBRIDS[:3])
     if "position_cross_attention" in default_options(case.kind):
         for backend in fast_paths(case):
             yield case.but(attention_backend=backend, position_cross_attention=True)
+
+
+def hybrids_of(case: Case, hybrids: list[dict[str, Any]]) -> Iterator[Case]:
+    """The case with windows, with another scheme in global layers, and with another base."""
+    for values in hybrids:
+        if values.get("position_global_scheme") != case.scheme:
+            yield case.but(**values)
+    if "position_rope_base" in default_options(case.kind):
+        yield case.but(position_layers="gl", position_global_base=20.0)
 
 
 def with_its_options(case: Case) -> Iterator[Case]:
@@ -200,6 +226,7 @@ def complete(arch: str, **options: Any) -> Namespace:
 CASES = [case for scheme in SCHEMES for case in cases_of(scheme)]
 #: those whose backend is not chosen: neither parameters nor weights depend on it
 NO_BACKEND = [case for case in CASES if case.option("attention_backend") is None]
+UNIFORM = [case for case in CASES if not case.is_hybrid]
 IN_ATTENTION = [case for case in CASES if case.kind.in_attention]
 TRANSLATION = [case for case in CASES if case.family == "transformer"]
 ENCODERS = [case for case in CASES if case.family != "transformer"]
@@ -211,6 +238,7 @@ def of_scheme(*names: str) -> list[Case]:
 
 #: options that mean the same in every scheme
 COMMON = {"attention_backend", "position_input", "position_sharing", "segment_scheme"}
+COMMON |= HYBRID_OPTIONS
 #: of longer lists of cases, a test has one in so many of those whose options are all of `COMMON`,
 #: and one in so many of those with an option of their scheme
 COMMON_PART, OWN_PART, LONG = 5, 2, 30

@@ -26,6 +26,7 @@ from tests.support.cases import (  # noqa: F401, since tests have them from here
     NO_BACKEND,
     SCHEMES,
     TRANSLATION,
+    UNIFORM,
     Case,
     Test,
     arguments,

@@ -49,6 +49,7 @@ def list_candidates(call: CallShape) -> list[str]:
         kinds <= {"offsets", "transform"}
         and "offsets" in kinds
         and layout.is_toeplitz
+        and layout.window is None
         and kernels_fit(call.device, call.dtype, call.head_dim)
         and has_triton()
     )

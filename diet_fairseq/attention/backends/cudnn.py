@@ -58,6 +58,7 @@ def cudnn_fits(
         and keys % STEP == 0
         and layout.padding_mask is None
         and not layout.causal
+        and layout.window is None
         and not dropout
     )
 

@@ -101,7 +101,7 @@ def offsets(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
     layout, (batch, heads, queries, width) = call.layout, call.q.shape
     score = call.scores[0] if len(call.scores) == 1 else None
     fits = layout.is_toeplitz and kernels_fit(call.q.device, call.q.dtype, width)
-    if not isinstance(score, Offsets) or not fits:
+    if not isinstance(score, Offsets) or not fits or layout.window is not None:
         return reference(call)
     line = score.line.float().expand(heads, -1)  # (H, Tq + Tk - 1)
     pad = None

@@ -41,6 +41,11 @@ class Positions:
         self.stack = stack
         config = stack.stack_config.positions if isinstance(stack, Stack) else None
         self.temperature: float = 1.0 if config is None else config.temperature
+        if config is not None and (config.position_window or config.position_layers):
+            raise refusal(
+                "--position-window and --position-layers",
+                "its encoders have no windows, and all its layers have the same positions",
+            )
         self.schemes: list[Any] = [
             getattr(layer.self_attn, "positions", None) or getattr(stack, "positions", None)
             for layer in stack.layers

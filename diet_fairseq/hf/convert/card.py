@@ -138,7 +138,7 @@ def model_card(
     if directions:
         between = f" of the languages {', '.join(languages)}"
     summary = (
-        f"{kind}{between} with position scheme {model.config.position_scheme} and "
+        f"{kind}{between} with position scheme {model.config.positions.scheme_label} and "
         f"{model.num_parameters():,} parameters, trained with fairseq and diet_fairseq."
     )
     has_tokenizer = description.subword_model is not None

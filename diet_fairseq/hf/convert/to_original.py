@@ -149,7 +149,7 @@ def check_positions(loaded: Any, family: Family) -> None:
     original_scheme = family.options["arch"].partition("_")[2]
     for name, stack in loaded.stacks.items():
         if isinstance(stack, Stack):
-            scheme = stack.stack_config.positions.position_scheme
+            scheme = stack.stack_config.positions.scheme_label
         else:
             scheme = stock_scheme(*stacks)
         if scheme != original_scheme:

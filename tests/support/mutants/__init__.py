@@ -10,5 +10,6 @@ from .models import *  # noqa: F403  # one name a fault
 from .options import *  # noqa: F403
 from .schemes import *  # noqa: F403
 from .scores import *  # noqa: F403
+from .windows import *  # noqa: F403
 
 __all__ = ["Table", "assert_caught", "build_test", "each"]
