@@ -1,13 +1,13 @@
-"""Long inputs: time and peak memory per token, of full attention and of compressed keys.
+"""Long inputs: time and peak memory per token, of full attention, compressed keys and windows.
 
     python -m benchmarks.linear [--lengths 512 1024 ... 16384] [--rounds 5] [--out FOLDER]
 
 Every length has the same number of tokens, without padding. Linformer's k is fixed. "attention"
 runs the attention sub-layers of an encoder one after the other, and "layer" runs its whole layers.
 A forward pass is in eval mode and without gradients. A step also computes the gradients of the
-input and the parameters, without dropout. Scores that all layers share are computed once, and
-counted. Each measurement of peak memory has a process of its own, and the memory before it is
-subtracted. A process that needs more than --memory is "out of memory".
+input and the parameters, without dropout. "window" is rope with --window. Scores that all layers
+share are computed once, and counted. Each measurement of peak memory has a process of its own, and
+the memory before it is subtracted. A process that needs more than --memory is "out of memory".
 """
 
 import argparse
@@ -31,7 +31,8 @@ from diet_fairseq.positions.layout import Layout
 from .encoders import SHAPES, STOCK, words
 from .harness import Timing, forget_peak, in_fork, in_turn, machine, memory, save
 
-ROWS = (STOCK, "diet_abs", "linformer", "diet_abs_lin")
+WINDOW = "window"
+ROWS = (STOCK, "diet_abs", "linformer", "diet_abs_lin", WINDOW)
 PARTS, PASSES = ("attention", "layer"), ("forward", "step")
 NO_MEMORY = "out of memory"
 
@@ -64,13 +65,15 @@ class Cell:
 
 def encoder_of(row: str, length: int, args: Namespace, **model_options: Any) -> Any:
     """The layers of a RoBERTa of the row's scheme."""
-    arch = "roberta" if row == STOCK else f"roberta_{row}"
+    arch = {STOCK: "roberta", WINDOW: "roberta_rope"}.get(row, f"roberta_{row}")
     names = "layers", "embed_dim", "ffn_embed_dim", "attention_heads"
     model = {f"encoder_{n}": v for n, v in zip(names, SHAPES[args.size], strict=True)}
     model |= {"encoder_layers": args.layers, "max_positions": length}
     if row.endswith(("linformer", "lin")):
         model |= {"projection_length": args.projection_length}
         model |= {"projection_sharing": args.projection_sharing}
+    if row == WINDOW:
+        model |= {"position_window": args.window}
     filled = Namespace(arch=arch, **model, **model_options)
     ARCH_CONFIG_REGISTRY[arch](filled)
     torch.manual_seed(1)
@@ -199,6 +202,7 @@ def main() -> None:
     add("--layers", type=int, default=4, help="(default: %(default)s)")
     add("--projection-length", type=int, default=128, help="k (default: %(default)s)")
     add("--projection-sharing", default="none")
+    add("--window", type=int, default=64, help="W (default: %(default)s)")
     add("--rows", nargs="+", default=list(ROWS), choices=ROWS)
     add("--parts", nargs="+", default=list(PARTS), choices=PARTS)
     add("--passes", nargs="+", default=list(PASSES), choices=PASSES)

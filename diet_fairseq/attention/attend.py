@@ -9,9 +9,15 @@ import torch
 from torch import Tensor
 
 from ..positions.base import Projections
-from ..positions.scores import Score
 from .backends import AttentionCall, find_backend
-from .context import Context, Schemes, compute_scores, query_scale, transform_queries_and_keys
+from .context import (
+    Context,
+    NativeScore,
+    Schemes,
+    compute_scores,
+    query_scale,
+    transform_queries_and_keys,
+)
 from .rows import row_scores
 
 # Notation: B sentences, H heads, Tq queries, Tk keys of width d_h.
@@ -81,7 +87,7 @@ def create_call(
     context: Context,
     schemes: Schemes,
     project: Projections,
-    native_score: type[Score] | None,
+    native_score: NativeScore,
     dropout: float = 0.0,
 ) -> AttentionCall:
     """The call that a backend computes; arguments as in `attend`, with all keys (B, H, Tk, d_h).

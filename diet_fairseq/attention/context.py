@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 Schemes = tuple[PositionScheme, ...]
 #: the scores whose sum is added to q k^T
 Scores = tuple[Score, ...]
+#: the types of scores that a backend reads
+NativeScore = type[Score] | tuple[type[Score], ...] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +48,7 @@ class Context:
     temperature: float = 1.0
 
 
-def compute_scores(schemes: Schemes, layout: Layout, native: type[Score] | None = None) -> Scores:
+def compute_scores(schemes: Schemes, layout: Layout, native: NativeScore = None) -> Scores:
     """The scores of schemes, which do not depend on the tokens' content.
 
     Scores of the type ``native`` are returned unchanged, for a backend that reads them. All others

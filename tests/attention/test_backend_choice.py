@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from diet_fairseq import config
-from diet_fairseq.attention.backends import choice
+from diet_fairseq.attention.backends import CallShape, choice
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.scores import Factors
 from diet_fairseq.transformer import PositionalAttention
@@ -143,3 +143,28 @@ def test_backends_of_earlier_versions_become_auto_with_one_log_line(name, caplog
 
 MUTANTS: mutants.Table = [(check_one_decision, mutants.a_second_decision, "diet_abs")]
 test_a_mutant_is_caught = mutants.build_test(MUTANTS)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "window", "backend"),
+    [
+        *((383, 64, "sdpa"), (384, 64, "banded"), (191, 1, "banded"), (120, 1, "reference")),
+        *((2048, 500, "sdpa"), (4096, 500, "banded"), (4096, None, "sdpa")),
+    ],
+)
+def test_blocks_are_chosen_if_they_read_at_most_half_of_the_keys(tokens, window, backend):
+    layout = Layout.without_padding(tokens, torch.device("cpu")).with_window(window)
+    for dropout in (0.0, 0.1):
+        call = CallShape((), layout, (1, 2, 8), torch.float32, dropout)
+        expected = "reference" if dropout and backend == "sdpa" else backend
+        assert choice.choose_backend(call) == expected
+
+
+def test_blocks_are_not_chosen_with_padding_between_tokens():
+    padding = torch.zeros(1, 4096, dtype=torch.bool)
+    padding[0, 5] = True
+    layout = Layout.of_self_attention(padding).with_window(64)
+    call = CallShape((), layout, (1, 2, 8), torch.float32, 0.0)
+    assert choice.choose_backend(call) == "sdpa"
+    decoding = Layout.of_self_attention(padding[:, 6:], True, 1).with_window(64)
+    assert choice.choose_backend(replace(call, layout=decoding)) == "banded"

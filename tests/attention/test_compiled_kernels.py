@@ -34,15 +34,18 @@ class Call:
     padded: bool = True
     causal: bool = True
     dtype: str = "bf16"
+    has_window: bool = False
 
     def tiles(self, name: str) -> tuple[Tile, ...]:
-        return select_tiles(name, torch.bfloat16, self.width, self.arch // 10, self.dropout)
+        options = self.dropout, self.has_window
+        return select_tiles(name, torch.bfloat16, self.width, self.arch // 10, *options)
 
     def constants(self, name: str, tile: Tile) -> dict[str, Any]:
         sizes = {"BM": tile.queries, "BN": tile.keys, "EVEN": not self.padded}
         columns = 1 << (self.width - 1).bit_length()
         sizes |= {"d": self.width, "W": columns, "CAUSAL": self.causal}
-        absent = ({} if self.padded else {"pad": None}) | ({} if self.dropout else {"seed": None})
+        is_present = {"pad": self.padded, "seed": self.dropout, "window": self.has_window}
+        absent: dict[str, Any] = {key: None for key, present in is_present.items() if not present}
         if name == "backward_queries":
             absent["grad_line"] = None
         return sizes | {"P": "ieee"} | absent
@@ -51,6 +54,7 @@ class Call:
 CALLS = [
     *(Call(padded=False, causal=False), Call(dtype="fp16"), Call(width=96)),
     *(Call(arch) for arch in (80, 90, 100)),
+    *(Call(arch, has_window=True) for arch in (80, 90, 100)),
     *(Call(80, width=128), Call(90, width=128, dropout=True), Call(100, dropout=True)),
 ]
 
@@ -94,11 +98,12 @@ def test_the_gradient_of_scores_spills_waits_and_adds_nothing(arch, width, tmp_p
     check(code, arch, has_wgmma=width <= 64)
 
 
+@pytest.mark.parametrize("window", [None, 64])
 @pytest.mark.parametrize("arch", [80, 90, 100])
-def test_the_sum_of_the_line_s_gradient_spills_and_adds_nothing_by_atomics(arch, tmp_path):
+def test_the_sum_of_the_line_s_gradient_spills_and_adds_nothing_by_atomics(arch, window, tmp_path):
     from diet_fairseq.attention.backends import offset_kernels
 
-    constants = {"BM": 64, "BN": 64, "CAUSAL": True}
+    constants = {"BM": 64, "BN": 64, "CAUSAL": True, "window": window}
     code = compiled(offset_kernels.offset_line, arch, constants, 4, 2, tmp_path)
     assert code.stack == 0
     assert not [x for x in code.instructions if re.match(ATOMIC, x)]

@@ -181,6 +181,8 @@ def with_its_options(case: Case) -> Iterator[Case]:
 
 #: backends that are the reference on a CPU
 ON_GPUS = ("offsets", "cudnn")
+#: a backend for windows alone, which tests/attention/test_banded.py tests in blocks of few tokens
+BANDED = "banded"
 
 
 def fast_paths(case: Case) -> list[str]:
@@ -194,7 +196,7 @@ def fast_paths(case: Case) -> list[str]:
     return [
         name
         for name, backend in BACKENDS.items()
-        if name not in ("reference", *ON_GPUS) and kinds <= backend.serves
+        if name not in ("reference", BANDED, *ON_GPUS) and kinds <= backend.serves
     ]
 
 

@@ -42,6 +42,7 @@ class Call:
     dtype: torch.dtype = torch.float32
     heads_share: bool = False
     tile: int = 16
+    window: int | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
     def results(self, backend: str, dropout: float = 0.0) -> tuple[Tensor, ...]:
@@ -53,13 +54,15 @@ class Call:
             heads, self.width, HEADS * self.width, queries=limit, keys=limit, causal=self.causal
         )
         torch.manual_seed(1)
-        options = self.options if self.scheme == "alibi" else {"gain": 1.0, **self.options}
+        has_gain = self.scheme not in ("alibi", "rope")
+        options = {"gain": 1.0, **self.options} if has_gain else self.options
         scheme = SCHEMES[self.scheme].create(shape, **options)
         for parameter in scheme.parameters():
             torch.nn.init.normal_(parameter)
         place, lengths = torch.arange(keys), torch.tensor(self.lengths).unsqueeze(1)
         padding = place < keys - lengths if self.left_pad else place >= lengths  # (B, Tk)
         layout = Layout.of_self_attention(padding, self.causal, self.queries)
+        layout = layout.with_window(self.window)
         q, k, v, gradient = (
             torch.randn(tokens, BATCH, HEADS, self.width, dtype=self.dtype).permute(1, 2, 0, 3)
             for tokens in (self.queries or keys, keys, keys, self.queries or keys)
@@ -105,6 +108,10 @@ CALLS = {
         "diet_rel", (20, 20), causal=True, queries=5, options={"clip": 3}
     ),
     "a sentence without tokens": Call("diet_rel", (3, 0)),
+    "a window, padded by more than the window": Call("diet_rel", (70, 40), window=7),
+    "a window in a decoder, padded on the left": Call(
+        "diet_rel", (70, 40), causal=True, left_pad=True, window=7
+    ),
 }
 SLOW_CALLS = {
     "an encoder, nothing padded": Call("diet_rel", (9, 9)),
@@ -115,6 +122,11 @@ SLOW_CALLS = {
     "a decoder, clipped offsets": Call(
         "diet_rel", (40, 30), causal=True, left_pad=True, options={"clip": 3}
     ),
+    "a window of rotated vectors": Call("rope", (70, 40), window=5),
+    "a window of one token": Call("t5", (40, 30), window=1),
+    "a window larger than a tile": Call("diet_rel", (120, 100), window=40),
+    "a window, the last queries": Call("diet_rel", (70, 60), causal=True, queries=20, window=9),
+    "a window, even": Call("diet_rel", (64, 64), window=16),
     "one query, padded": Call("t5", (9, 7), causal=True, left_pad=True, queries=1),
 } | {
     f"{scheme}, {width} wide, {dtype}, {'causal, ' if causal else ''}{side}": Call(
@@ -140,7 +152,7 @@ def cross_attention() -> None:
     leaves = [x.requires_grad_() for x in (q, k, v, numbers)]
     with kernels_with(16):
         line = numbers[:, rows]
-        out, _ = offsets.attend(q, k, v, line, None, None, False, 0.0)
+        out, _ = offsets.attend(q, k, v, line, None, None, False, 0.0, None)
         gradients = torch.autograd.grad(out, leaves, g)
     expected = (q @ k.mT + toeplitz(numbers[:, rows], 70)).softmax(-1) @ v
     expected_gradients = torch.autograd.grad(expected, leaves, g)
@@ -156,7 +168,7 @@ def dropout() -> None:
     leaves = [x.requires_grad_() for x in (q, k, v, line)]
 
     def attend(v: Tensor, q: Tensor = q, k: Tensor = k) -> Tensor:
-        out, _ = offsets.attend(q, k, v, line, None, seed, True, rate)
+        out, _ = offsets.attend(q, k, v, line, None, seed, True, rate, None)
         return out
 
     with kernels_with(16):
@@ -244,18 +256,24 @@ class PaddingForgotten(offsets.Launch):
         return super().start(name, grid, *rest)
 
 
+class AWindowOneTokenWider(offsets.Launch):
+    def __init__(self, *inputs: Any) -> None:
+        super().__init__(*inputs)
+        self.window += 1
+
+
 class GradientsOnTheNextDiagonal(offsets.Launch):
     def line_gradient(self, sums: Tensor, BM: int, BN: int) -> Tensor:
         return super().line_gradient(sums, BM, BN).roll(1, 1)
 
 
-MUTANTS = [PaddingForgotten, GradientsOnTheNextDiagonal]
+MUTANTS = [PaddingForgotten, AWindowOneTokenWider, GradientsOnTheNextDiagonal]
 
 
 def caught(mutant: type) -> None:
     with patch.object(offsets, "Launch", mutant):
         try:
-            check(Call("diet_rel", (6, 4), causal=True, left_pad=True))
+            check(Call("diet_rel", (6, 4), causal=True, left_pad=True, window=2))
         except AssertionError:
             return
     raise AssertionError("not caught")
@@ -267,7 +285,7 @@ def opcheck() -> None:
     pad = torch.tensor([[0.0, 0.0, 0.0, 0.0, -torch.inf]])
     line = torch.randn(2, 7, requires_grad=True)
     with kernels_with(16):
-        arguments = (q, k, v, line, pad, None, False, 0.0)
+        arguments = (q, k, v, line, pad, None, False, 0.0, None)
         torch.library.opcheck(offsets.offset_attention, arguments)
 
 
@@ -282,7 +300,7 @@ class Attention(torch.nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = self.projection(x).view(5, 1, 3, 2, 8).permute(2, 1, 3, 0, 4)
-        return offsets.attend(q, k, v, self.line, None, None, True, 0.0)[0]
+        return offsets.attend(q, k, v, self.line, None, None, True, 0.0, None)[0]
 
 
 class Checkpointed(Attention):

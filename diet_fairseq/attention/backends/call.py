@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from ...positions.layout import Layout
-from ...positions.scores import Score
-from ..context import Schemes, Scores
+from ..context import NativeScore, Schemes, Scores
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,13 +119,13 @@ class Backend:
         compute: computes an `AttentionCall`: the output (B, H, Tq, d_h), and the weights before
             dropout (B, H, Tq, Tk) or None
         serves: the kinds of terms that it can compute, a subset of `positions.base.KINDS`
-        native_score: the type of score that ``compute`` receives unchanged; other scores are first
-            summed into one `Dense`
+        native_score: the types of scores that ``compute`` receives unchanged; other scores are
+            first summed into one `Dense`
     """
 
     compute: Callable[[AttentionCall], tuple[Tensor, Tensor | None]]
     serves: frozenset[str]
-    native_score: type[Score] | None = None
+    native_score: NativeScore = None
 
     def __call__(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
         return self.compute(call)

@@ -5,6 +5,7 @@ import torch
 from ...positions.base import KINDS
 from ...positions.scores import Factors, Offsets
 from ..context import term_kinds
+from .banded import band_fits, banded, is_narrow
 from .call import Backend, CallShape, has_triton, kernels_fit
 from .comparison import is_trusted
 from .cudnn import cudnn, cudnn_fits
@@ -22,6 +23,7 @@ BACKENDS = {
     "factors": Backend(factors, serves=KINDS - UNFUSED, native_score=Factors),
     "offsets": Backend(offsets, serves=KINDS - UNFUSED, native_score=Offsets),
     "cudnn": Backend(cudnn, serves=KINDS - UNFUSED),
+    "banded": Backend(banded, serves=KINDS - UNFUSED, native_score=(Offsets, Factors)),
 }
 
 
@@ -47,9 +49,8 @@ def list_candidates(call: CallShape) -> list[str]:
     kinds, layout = term_kinds(call.schemes), call.layout
     has_line = (
         kinds <= {"offsets", "transform"}
-        and "offsets" in kinds
+        and ("offsets" in kinds or layout.window is not None)
         and layout.is_toeplitz
-        and layout.window is None
         and kernels_fit(call.device, call.dtype, call.head_dim)
         and has_triton()
     )
@@ -66,6 +67,7 @@ def list_candidates(call: CallShape) -> list[str]:
         "factors": kinds <= {"factors", "transform"} and "factors" in kinds,
         "offsets": has_line,
         "cudnn": has_shared_score,
+        "banded": kinds <= {"offsets", "factors", "transform"} and band_fits(layout),
     }
     return [
         name
@@ -103,11 +105,15 @@ def choose_on_gpu(call: CallShape, names: list[str]) -> str:
 def choose_on_cpu(call: CallShape, names: list[str]) -> str:
     """PyTorch's fused attention or the reference, which is quicker in most training.
 
+    With a window, blocks are quicker than both if they read at most half of the keys.
+
     Fused attention is quicker for many keys, but supports neither dropout nor a gradient for an
     added score: PyTorch then uses a path slower than the plain equation. Factors have a gradient,
     but make vectors longer. The fused backward pass in bfloat16 is slow.
     """
     inference = not call.training
+    if "banded" in names and is_narrow(call.layout):
+        return "banded"
     if call.dropout:
         return "reference"
     # the score of few queries, as in decoding, is small

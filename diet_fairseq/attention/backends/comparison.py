@@ -55,7 +55,7 @@ def describe_kind(name: str, call_shape: CallShape) -> tuple[Any, ...]:
     names = name, *(type(scheme).__name__ for scheme in schemes)
     vectors = call_shape.shape[2], call_shape.dtype, call_shape.device, call_shape.dropout > 0
     gradients = call_shape.training, is_learned
-    masks = layout.causal, layout.padding_mask is not None
+    masks = layout.causal, layout.padding_mask is not None, layout.window is not None
     return names, vectors, gradients, masks, is_even(call_shape.queries, call_shape.keys)
 
 

@@ -1,6 +1,7 @@
 """The backends "sdpa" and "factors": PyTorch's fused attention, which keeps no weights."""
 
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -50,19 +51,28 @@ def sdpa(call: AttentionCall) -> tuple[Tensor, None]:
 
 def factors(call: AttentionCall) -> tuple[Tensor, None]:
     """Fused attention with the score's factors appended to queries and keys: no score is built."""
-    call = call.fold_temperature()
-    q, k, v = call.q, call.k, call.v
+    wide = append_factors(call.fold_temperature())
+    score = dense_sum(wide.scores, wide.layout)
+    return attend_fused(wide, wide.q, wide.k, wide.v, score).narrow(3, 0, call.v.size(3)), None
+
+
+def append_factors(call: AttentionCall) -> AttentionCall:
+    """The call with a score's factors as further columns of queries and keys.
+
+    Values are as wide, because with different widths PyTorch would use a kernel that builds the
+    score.
+    """
     factored = next((score for score in call.scores if isinstance(score, Factors)), None)
-    if factored is not None:
-        q, k = (  # (B, H, T, d_h + r)
-            torch.cat([x, factor.to(x.dtype).expand(*x.shape[:2], -1, -1)], dim=-1)
-            for x, factor in ((q, factored.query), (k, factored.key))
-        )
-        # with different widths of q and v PyTorch would use a kernel that builds the score
-        wide = kernel_width(q.size(3), q.dtype, q.device.type, call.layout.mask is not None)
-        q, k, v = (widen(x, wide) for x in (q, k, v))  # (B, H, T, wide)
-    rest = dense_sum(tuple(score for score in call.scores if score is not factored), call.layout)
-    return attend_fused(call, q, k, v, rest).narrow(3, 0, call.v.size(3)), None
+    if factored is None:
+        return call
+    q, k = (  # (B, H, T, d_h + r)
+        torch.cat([x, factor.to(x.dtype).expand(*x.shape[:2], -1, -1)], dim=-1)
+        for x, factor in ((call.q, factored.query), (call.k, factored.key))
+    )
+    wide = kernel_width(q.size(3), q.dtype, q.device.type, call.layout.mask is not None)
+    q, k, v = (widen(x, wide) for x in (q, k, call.v))  # (B, H, T, wide)
+    rest = tuple(score for score in call.scores if score is not factored)
+    return replace(call, q=q, k=k, v=v, scores=rest)
 
 
 def attend_fused(

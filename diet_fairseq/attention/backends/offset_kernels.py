@@ -15,7 +15,8 @@ and more programs share a multiprocessor. Scores and line are in units of log2 e
 
 Inputs (B, H, T, d) have any strides but the last; outputs lie in memory as (T, B, H, d). d columns
 of W, a power of 2, are used. ``pad`` is (B, Tk), -inf at padding and 0 elsewhere; under a causal
-mask padding sees itself (`Layout.mask`).
+mask and with a window padding sees itself (`Layout.mask`). ``window`` is the largest distance of a
+key that a query sees, or None; tiles outside of it are not read, and all others are checked.
 """
 
 import triton
@@ -67,17 +68,21 @@ def load_bias(line, entry, last, R: tl.constexpr, C: tl.constexpr, SIGN: tl.cons
 
 
 @triton.jit
-def scores(products, bias, padding, i, j, queries, keys, EDGE: tl.constexpr, CAUSAL: tl.constexpr):
+def scores(
+    products, bias, padding, i, j, queries, keys, window, EDGE: tl.constexpr, CAUSAL: tl.constexpr
+):
     """s_ij in units of log2 e; i and j are (S, 1) and (1, S), or the reverse; padding is like j."""
     score = products * LOG2E + bias
     if padding is not None:
-        if EDGE and CAUSAL:
+        if EDGE and (CAUSAL or window is not None):
             padding = tl.where(j - i == keys - queries, 0.0, padding)
         score += padding
     if EDGE:
         is_visible = (i < queries) & (j < keys)
         if CAUSAL:
             is_visible = is_visible & (j - i <= keys - queries)
+        if window is not None:
+            is_visible = is_visible & (tl.abs(j - i - (keys - queries)) <= window)
         score = tl.where(is_visible, score, -float("inf"))
     return score
 
@@ -103,20 +108,26 @@ def score_gradients(weight, grad, value, delta, seed, row, i, j, dropout, P: tl.
 
 
 @triton.jit
-def split_keys(first, queries, keys, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr):
+def split_keys(
+    first, queries, keys, window, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr
+):
     """The keys of a tile of queries: where they start, where checks start, and their end."""
-    edge, end = keys // BN * BN, keys
+    begin, edge, end = 0, keys // BN * BN, keys
     if CAUSAL:
         position = first + keys - queries  # of the first query, among the keys
         edge = tl.minimum(edge, tl.maximum(position, 0) // BN * BN)
         end = tl.minimum(keys, position + BM)
-    return 0, edge, end
+    if window is not None:
+        begin = tl.maximum(first + keys - queries - window, 0) // BN * BN
+        edge = begin
+        end = tl.minimum(end, first + keys - queries + BM + window)
+    return begin, edge, end
 
 
 @triton.jit
 def accumulate_output(
     highest, total, out, query, k, v, k_t, v_t, line, pad, seed, i, begin, end,
-    first, queries, keys, dropout, BM: tl.constexpr, BN: tl.constexpr, d: tl.constexpr,
+    first, queries, keys, window, dropout, BM: tl.constexpr, BN: tl.constexpr, d: tl.constexpr,
     W: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
     if begin < end:  # ptxas would serialize the products of a loop that may be skipped
@@ -129,7 +140,7 @@ def accumulate_output(
             padding = pad
             if pad is not None:
                 padding = tl.load(pad + (tl.minimum(j, keys - 1) if EDGE else j))
-            score = scores(products, bias, padding, i, j, queries, keys, EDGE, CAUSAL)
+            score = scores(products, bias, padding, i, j, queries, keys, window, EDGE, CAUSAL)
             new_highest = tl.maximum(highest, tl.max(score, 1))
             weight, decay = tl.exp2(score - new_highest[:, None]), tl.exp2(highest - new_highest)
             total = total * decay + tl.sum(weight, 1)
@@ -145,7 +156,7 @@ def accumulate_output(
 @triton.jit
 def offset_forward(
     q, k, v, line, pad, seed, o, norm,
-    q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, length, heads, queries, keys, dropout,
+    q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, length, heads, queries, keys, window, dropout,
     d: tl.constexpr, W: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     CAUSAL: tl.constexpr, P: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
@@ -161,13 +172,13 @@ def offset_forward(
     line += h * (queries + keys - 1)
     if pad is not None:
         pad += tl.cast(b, tl.int64) * keys
-    ends = split_keys(first, queries, keys, BM, BN, CAUSAL)
+    ends = split_keys(first, queries, keys, window, BM, BN, CAUSAL)
     highest = tl.full((BM,), LOWEST, tl.float32)
     total, out = tl.zeros((BM,), tl.float32), tl.zeros((BM, W), tl.float32)
-    for run in tl.static_range(1 if EVEN else 2):
+    for run in tl.static_range(0 if window is None else 1, 1 if EVEN else 2):
         highest, total, out = accumulate_output(
             highest, total, out, query, k, v, k_t, v_t, line, pad, seed, inside, ends[run],
-            ends[run + 1], first, queries, keys, dropout, BM, BN, d, W, CAUSAL, P, run == 1,
+            ends[run + 1], first, queries, keys, window, dropout, BM, BN, d, W, CAUSAL, P, run == 1,
         )  # fmt: skip
     store_rows(o, first, out / total[:, None], queries, BM, d, W)
     norm += tl.cast(row, tl.int64) * queries + i
@@ -189,7 +200,7 @@ def offset_delta(g, o, delta, queries, d: tl.constexpr, W: tl.constexpr, BM: tl.
 @triton.jit
 def accumulate_key_gradients(
     dk, dv, key, value, q, g, step, line, padding, seed, norm, delta, j, begin, end,
-    first, queries, keys, dropout, BM: tl.constexpr, BN: tl.constexpr, d: tl.constexpr,
+    first, queries, keys, window, dropout, BM: tl.constexpr, BN: tl.constexpr, d: tl.constexpr,
     W: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
     if begin < end:  # ptxas would serialize the products of a loop that may be skipped
@@ -200,7 +211,9 @@ def accumulate_key_gradients(
             products = tl.dot(key, tl.trans(query), input_precision=P)  # (BN, BM), as all below
             entry = first - start + queries - 1
             bias = load_bias(line, entry, queries + keys - 2, BN, BM, -1)
-            score = scores(products, bias, padding, i[None, :], j, queries, keys, EDGE, CAUSAL)
+            score = scores(
+                products, bias, padding, i[None, :], j, queries, keys, window, EDGE, CAUSAL
+            )
             weight = tl.exp2(score - tl.load(norm + inside)[None, :])
             grad = load_rows(g, start, step, queries, BM, d, W, EDGE)
             # before the next product, so that fewer numbers are in registers at a time
@@ -215,7 +228,7 @@ def accumulate_key_gradients(
 @triton.jit
 def offset_backward_keys(
     g, q, k, v, line, pad, seed, norm, delta, grad_k, grad_v,
-    length, heads, queries, keys, dropout,
+    length, heads, queries, keys, window, dropout,
     d: tl.constexpr, W: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     CAUSAL: tl.constexpr, P: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
@@ -239,12 +252,18 @@ def offset_backward_keys(
         begin = tl.maximum(position, 0) // BM * BM
         near = tl.minimum(tl.cdiv(tl.maximum(position + BN, 0), BM) * BM, tl.cdiv(queries, BM) * BM)
         edge = tl.maximum(edge, near)
-    ends = (begin, near, edge, queries)
+    end = queries
+    if window is not None:
+        begin = tl.maximum(position - (0 if CAUSAL else window), 0) // BM * BM
+        near, edge = begin, begin
+        end = tl.minimum(queries, position + BN + window)
+    ends = (begin, near, edge, end)
     dk, dv = tl.zeros((BN, W), tl.float32), tl.zeros((BN, W), tl.float32)
-    for run in tl.static_range(0 if CAUSAL else 1, 2 if EVEN else 3):
+    first_run: tl.constexpr = 2 if window is not None else 0 if CAUSAL else 1
+    for run in tl.static_range(first_run, 2 if EVEN else 3):
         dk, dv = accumulate_key_gradients(
             dk, dv, key, value, q, g, step, line, padding, seed, norm, delta, j, ends[run],
-            ends[run + 1], first, queries, keys, dropout, BM, BN, d, W, CAUSAL, P, run != 1,
+            ends[run + 1], first, queries, keys, window, dropout, BM, BN, d, W, CAUSAL, P, run != 1,
         )  # fmt: skip
     store_rows(grad_k, first, dk, keys, BN, d, W)
     store_rows(grad_v, first, dv, keys, BN, d, W)
@@ -282,7 +301,7 @@ def store_diagonals(
 @triton.jit
 def accumulate_query_gradients(
     dq, query, grad, k, v, step, line, pad, seed, norm, delta, sums, inner, outer, i, begin, end,
-    first, queries, keys, dropout, BM: tl.constexpr, BN: tl.constexpr, d: tl.constexpr,
+    first, queries, keys, window, dropout, BM: tl.constexpr, BN: tl.constexpr, d: tl.constexpr,
     W: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, EDGE: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
     if begin < end:  # ptxas would serialize the products of a loop that may be skipped
@@ -295,7 +314,7 @@ def accumulate_query_gradients(
             padding = pad
             if pad is not None:
                 padding = tl.load(pad + (tl.minimum(j, keys - 1) if EDGE else j))
-            score = scores(products, bias, padding, i, j, queries, keys, EDGE, CAUSAL)
+            score = scores(products, bias, padding, i, j, queries, keys, window, EDGE, CAUSAL)
             weight = tl.exp2(score - norm[:, None])
             value = load_rows(v, start, step, keys, BN, d, W, EDGE)
             row, deltas = tl.program_id(1), delta[:, None]
@@ -311,7 +330,7 @@ def accumulate_query_gradients(
 @triton.jit
 def offset_backward_queries(
     g, q, k, v, line, pad, seed, norm, delta, grad_q, grad_line,
-    length, heads, queries, keys, dropout,
+    length, heads, queries, keys, window, dropout,
     d: tl.constexpr, W: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     CAUSAL: tl.constexpr, P: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
@@ -337,17 +356,17 @@ def offset_backward_queries(
     deltas = tl.load(delta + tl.cast(row, tl.int64) * queries + inside)
     if pad is not None:
         pad += tl.cast(b, tl.int64) * keys
-    ends = split_keys(first, queries, keys, BM, BN, CAUSAL)
+    ends = split_keys(first, queries, keys, window, BM, BN, CAUSAL)
     dq = tl.zeros((BM, W), tl.float32)
     R: tl.constexpr = 64  # rows of a wgmma, at least
     inner, outer = diagonal_constants(BM, BN, R, query.dtype)
     if grad_line is not None:
         tiles = (tl.cast(row, tl.int64) * tl.num_programs(0) + tile) * tl.cdiv(keys, BN)
         grad_line += tiles * ((BM // 8 + BN // 8) * 16)
-    for run in tl.static_range(1 if EVEN else 2):
+    for run in tl.static_range(0 if window is None else 1, 1 if EVEN else 2):
         dq = accumulate_query_gradients(
             dq, query, grad, k, v, step, line, pad, seed, norms, deltas, grad_line, inner, outer,
-            inside[:, None], ends[run], ends[run + 1], first, queries, keys, dropout,
+            inside[:, None], ends[run], ends[run + 1], first, queries, keys, window, dropout,
             BM, BN, d, W, CAUSAL, P, run == 1, R,
         )  # fmt: skip
     store_rows(grad_q, first, dq, queries, BM, d, W)
@@ -355,13 +374,13 @@ def offset_backward_queries(
 
 @triton.jit
 def offset_line(
-    sums, grad_line, batch, heads, queries, keys, lowest,
+    sums, grad_line, batch, heads, queries, keys, window, lowest,
     BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
     """Eight entries of the line's gradient (H, Tq + Tk - 1), added in a fixed order.
 
     sums (B, H, tiles of queries, tiles of keys, (BM + BN) / 8, 16): the sums of
-    `offset_backward_queries`; tiles after a causal diagonal are uninitialized. Entry t of diagonal
+    `offset_backward_queries`; tiles without visible keys are uninitialized. Entry t of diagonal
     r of a tile's blocks has the offset BN column - BM row + 8 r + t + 1 - BM.
     """
     block, h = tl.program_id(0) + lowest, tl.program_id(1)
@@ -382,6 +401,10 @@ def offset_line(
                 is_used = is_used & (column >= 0) & (column < columns)
                 if CAUSAL:
                     is_used = is_used & (column * BN < (row + 1) * BM + keys - queries)
+                if window is not None:
+                    position = row * BM + keys - queries  # of the tile's first query
+                    is_used = is_used & ((column + 1) * BN > position - window)
+                    is_used = is_used & (column * BN < position + BM + window)
                 place = (tl.cast(b * heads + h, tl.int64) * rows + row) * columns + column
                 pointers = sums + (place * (M + N) + r) * 16 + (8 * half + entry)
                 total += tl.load(pointers, mask=is_used, other=0.0)

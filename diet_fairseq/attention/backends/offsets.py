@@ -78,12 +78,19 @@ AUTOTUNED = 2**16
 
 
 def select_tiles(
-    kernel: str, dtype: torch.dtype, width: int, major: int, dropout: bool = False
+    kernel: str,
+    dtype: torch.dtype,
+    width: int,
+    major: int,
+    dropout: bool = False,
+    has_window: bool = False,
 ) -> tuple[Tile, ...]:
     """The tiles of a kernel for a GPU of compute capability ``major``."""
     if dtype == torch.float32 or (dropout and width > 64):
         return (SMALL,)
-    tiles = TILES[kernel][2 if dropout else width > 64]
+    # with a window the larger tiles of this kernel spill registers
+    is_small = has_window and major == 10 and kernel == "backward_queries_and_line"
+    tiles = TILES[kernel][2 if dropout or is_small else width > 64]
     return tuple(tile for tile in tiles if major not in tile.spills)
 
 
@@ -99,11 +106,13 @@ def offsets(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
     """
     call = call.fold_temperature()
     layout, (batch, heads, queries, width) = call.layout, call.q.shape
-    score = call.scores[0] if len(call.scores) == 1 else None
     fits = layout.is_toeplitz and kernels_fit(call.q.device, call.q.dtype, width)
-    if not isinstance(score, Offsets) or not fits or layout.window is not None:
+    if not call.scores and layout.window is not None and fits:
+        line = call.q.new_zeros(heads, queries + call.k.size(2) - 1, dtype=torch.float32)
+    elif len(call.scores) == 1 and isinstance(call.scores[0], Offsets) and fits:
+        line = call.scores[0].line.float().expand(heads, -1)  # (H, Tq + Tk - 1)
+    else:
         return reference(call)
-    line = score.line.float().expand(heads, -1)  # (H, Tq + Tk - 1)
     pad = None
     if layout.hidden is not None:
         pad = torch.zeros(batch, call.k.size(2), device=call.q.device)  # (B, Tk)
@@ -112,7 +121,8 @@ def offsets(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
     if call.dropout:
         seed = torch.randint(2**31, (1,), device=call.q.device)
     causal = layout.causal and queries > 1
-    out, _ = attend(call.q, call.k, call.v, line, pad, seed, causal, call.dropout)
+    options = causal, call.dropout, layout.window
+    out, _ = attend(call.q, call.k, call.v, line, pad, seed, *options)
     return out, None
 
 
@@ -136,7 +146,7 @@ def is_recorded(x: Tensor) -> bool:
 
 def forward(
     q: Tensor, k: Tensor, v: Tensor, line: Tensor, pad: Tensor | None, seed: Tensor | None,
-    causal: bool, dropout: float,
+    causal: bool, dropout: float, window: int | None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """softmax(q k^T + toeplitz(line) + mask) v.
 
@@ -147,11 +157,12 @@ def forward(
         seed: (1,) int64, of dropout; None: no dropout
         causal: keys after the query are masked, too, as in `Layout.mask`
         dropout: the probability that a weight is dropped
+        window: the largest distance of a key that a query sees; None: no limit
 
     Returns:
         (B, H, Tq, d_h), and log2 of each softmax's denominator, (B, H, Tq) float32
     """
-    launch = Launch(q, k, v, line, pad, seed, causal, dropout)
+    launch = Launch(q, k, v, line, pad, seed, causal, dropout, window)
     out, norm = empty_activations(q), q.new_empty(q.shape[:3], dtype=torch.float32)
     launch.forward(out, norm)
     return out, norm
@@ -170,11 +181,11 @@ def _(q: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
 
 def gradients(
     gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, line: Tensor, pad: Tensor | None,
-    seed: Tensor | None, causal: bool, dropout: float, out: Tensor, norm: Tensor,
-    needs_line: bool,
+    seed: Tensor | None, causal: bool, dropout: float, window: int | None, out: Tensor,
+    norm: Tensor, needs_line: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """The gradients of q, k, v and line; the line's is empty unless ``needs_line``."""
-    launch = Launch(q, k, v, line, pad, seed, causal, dropout)
+    launch = Launch(q, k, v, line, pad, seed, causal, dropout, window)
     return launch.backward(gradient, out, norm, needs_line)
 
 
@@ -203,7 +214,7 @@ def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]
     needs_line = ctx.needs_input_grad[3]  # fixed slopes have no gradient
     compute: Any = offset_attention_backward if is_recorded(gradient) else gradients
     *results, of_line = compute(gradient, *inputs, *ctx.options, out, norm, needs_line)
-    return *results, of_line if needs_line else None, *[None] * 4
+    return *results, of_line if needs_line else None, *[None] * 5
 
 
 offset_attention.register_autograd(backward, setup_context=save_for_backward)
@@ -240,11 +251,12 @@ class Launch:
 
     def __init__(
         self, q: Tensor, k: Tensor, v: Tensor, line: Tensor, pad: Tensor | None,
-        seed: Tensor | None, causal: bool, dropout: float,
+        seed: Tensor | None, causal: bool, dropout: float, window: int | None,
     ) -> None:  # fmt: skip
         self.q, self.k, self.v = q, k, v
         self.line = (line * math.log2(math.e)).contiguous()
         self.pad, self.seed, self.causal, self.dropout = pad, seed, causal, dropout
+        self.window = window
         self.batch, self.heads, self.queries, self.width = q.shape
         self.keys = k.size(2)
 
@@ -289,7 +301,7 @@ class Launch:
         """The gradient of the line, (H, Tq + Tk - 1), from sums over diagonals of tiles."""
         gradient = torch.empty_like(self.line)
         lowest, highest = (BM - self.queries) // 8, (BM + self.keys - 2) // 8
-        sizes = self.batch, self.heads, self.queries, self.keys, lowest
+        sizes = self.batch, self.heads, self.queries, self.keys, self.window, lowest
         with torch.cuda.device_of(sums):
             kernels().offset_line[highest - lowest + 1, self.heads](
                 *(sums, gradient, *sizes), BM=BM, BN=BN, CAUSAL=self.causal
@@ -309,7 +321,8 @@ class Launch:
     def tiles(self, kernel: str) -> tuple[Tile, ...]:
         """The tiles to choose from; only the first one where timing is not worth it."""
         capability = torch.cuda.get_device_capability(self.q.device) if self.q.is_cuda else (9, 0)
-        tiles = select_tiles(kernel, self.q.dtype, self.width, capability[0], bool(self.dropout))
+        options = bool(self.dropout), self.window is not None
+        tiles = select_tiles(kernel, self.q.dtype, self.width, capability[0], *options)
         small = self.batch * self.heads * self.queries < AUTOTUNED
         return tiles[:1] if small or torch.are_deterministic_algorithms_enabled() else tiles
 
@@ -320,13 +333,14 @@ class Launch:
         kernel = autotune_kernel(name, self.tiles(name))
         tokens, size = (self.keys, "BN") if name == "backward_keys" else (self.queries, "BM")
         length = 1 << (self.keys - 1).bit_length()
-        sizes = length, self.heads, self.queries, self.keys, self.dropout
+        sizes = length, self.heads, self.queries, self.keys, self.window, self.dropout
+        is_checked = self.causal or self.window is not None
         with torch.cuda.device_of(self.q):
             kernel[lambda meta: (-(-tokens // meta[size]), self.batch * self.heads)](
                 *(*gradient, self.q, self.k, self.v, self.line, self.pad, self.seed, *others),
                 *sizes,
                 **column_sizes(self.width),
-                EVEN=is_even(self.queries, self.keys) and not self.causal,
+                EVEN=is_even(self.queries, self.keys) and not is_checked,
                 CAUSAL=self.causal,
                 P=precision(),
                 enable_fp_fusion=True,  # a default until Triton 3.9
@@ -366,7 +380,7 @@ def autotune_kernel(name: str, tiles: tuple[Tile, ...]) -> Any:
     ]
     has_file = "cache_results" in signature(module.triton.autotune).parameters
     options = {"cache_results": True} if has_file else {}
-    tune = module.triton.autotune(configs, ["length", "d", "CAUSAL"], **options)
+    tune = module.triton.autotune(configs, ["length", "d", "CAUSAL", "window"], **options)
     return tune(getattr(module, f"offset_{name.removesuffix('_and_line')}"))
 
 

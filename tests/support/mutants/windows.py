@@ -1,12 +1,18 @@
 """Faults in ``--position-window`` and in layers of two kinds."""
 
 from dataclasses import replace
+from importlib import import_module
+
+import torch
 
 from diet_fairseq.config import PositionConfig
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.transformer import StackConfig
 from diet_fairseq.transformer.stack import Stack
 from tests.support.mutants.catching import Patch, instead_of
+
+# the package has the function under this name
+banded = import_module("diet_fairseq.attention.backends.banded")
 
 
 @instead_of(Layout, "with_window")
@@ -66,3 +72,30 @@ def global_layers_with_the_local_scheme_s_defaults(original, self, scheme):
 @instead_of(Stack, "_build_global_positions")
 def layers_of_both_kinds_share_one_scheme(original, self):
     return self.positions
+
+
+# --- windows in blocks -----------------------------------------------------------------------
+
+
+@instead_of(banded, "add_neighbours")
+def blocks_without_the_keys_after_them(original, x, window, causal):
+    after = torch.zeros_like(x[..., :window, :])
+    before = original(x, window, True)
+    return before if causal else torch.cat([before, after], dim=-2)
+
+
+@instead_of(banded, "compute_block_scores")
+def blocks_that_see_padding(original, call, window, size):
+    return original(replace(call, layout=replace(call.layout, padding_mask=None)), window, size)
+
+
+@instead_of(banded, "compute_block_scores")
+def scores_of_the_next_offset_in_blocks(original, call, window, size):
+    scores = tuple(replace(score, line=score.line.roll(1, -1)) for score in call.scores)
+    return original(replace(call, scores=scores), window, size)
+
+
+@instead_of(banded, "drop_far_keys")
+def one_key_too_few_in_decoding(original, call):
+    window = call.layout.window - 1
+    return original(replace(call, layout=replace(call.layout, window=window)))
