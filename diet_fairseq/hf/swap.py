@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from ..errors import UserError
-from ..positions.description import describe, list_differences
+from ..positions.description import describe, list_differences, select_kind
 from ..transformer.embedding import SinusoidalPositions
 from ..transformer.scheme_change import adapt, attention_kind
 from .configuration import DietConfig
@@ -91,7 +91,9 @@ def swap_positions(
             f"{fixed[0]} must not be given to swap_positions, because the model's segments stay: "
             "leave it out"
         )
+    description = None
     if isinstance(model.config, DietConfig):
+        description = describe(model.config.positions)
         kind, config, state = change_ours(model, scheme, options, max_positions)
     else:
         kind, config, state = convert_published(model, scheme, options, max_positions)
@@ -104,7 +106,7 @@ def swap_positions(
                 f"the new options, although the scheme {scheme} keeps it: leave out max_positions "
                 "and the options that change this shape"
             )
-    swapped.load_state_dict(adapt(swapped, state, keeps_mean=True))
+    swapped.load_state_dict(adapt(swapped, state, description, keeps_mean=True))
     if model.can_generate():
         swapped.generation_config = deepcopy(model.generation_config)
     return swapped.to(device=model.device, dtype=model.dtype).train(model.training)
@@ -230,6 +232,11 @@ def change_ours(
     for place, module in model.named_modules():
         if isinstance(module, SinusoidalPositions):
             state[f"{place}.weight"] = module.weights
-    if list_differences(describe(config.positions), describe(new.positions)):
-        state = {name: tensor for name, tensor in state.items() if attention_kind(name) is None}
+    before, now = describe(config.positions), describe(new.positions)
+    state = {
+        name: tensor
+        for name, tensor in state.items()
+        if attention_kind(name) is None
+        or not list_differences(select_kind(before, name), select_kind(now, name))
+    }
     return type(model), new, state

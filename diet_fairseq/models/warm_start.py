@@ -13,7 +13,13 @@ from torch import Tensor
 
 from ..config import PositionConfig
 from ..errors import UserError
-from ..positions.description import Description, describe, list_differences, parse_description
+from ..positions.description import (
+    Description,
+    describe,
+    list_differences,
+    parse_description,
+    select_kind,
+)
 from ..transformer.scheme_change import adapt, attention_kind
 from .growing import grow
 from .lengthening import lengthen
@@ -114,14 +120,22 @@ def drop_incomparable(
             "the checkpoint has --position-input %s, but this model has %s: input positions are not"
             " loaded", old.get("input"), new["input"],
         )  # fmt: skip
-    reasons = list_differences(old, new)
-    if not reasons or not any(map(attention_kind, checkpoint)):
+    reasons: dict[str, None] = {}
+    comparable = {}
+    for name, tensor in checkpoint.items():
+        differences = []
+        if attention_kind(name) is not None:
+            differences = list_differences(select_kind(old, name), select_kind(new, name))
+        reasons |= dict.fromkeys(differences)
+        if not differences:
+            comparable[name] = tensor
+    if not reasons:
         return checkpoint
     logger.warning(
         "the checkpoint's position parameters are not loaded, because they were trained with other"
         " options (%s): to load them, give these options", ", ".join(reasons),
     )  # fmt: skip
-    return {name: tensor for name, tensor in checkpoint.items() if attention_kind(name) is None}
+    return comparable
 
 
 def record_description(state: dict[str, Any], ends_in_mask: bool = False) -> Description | None:

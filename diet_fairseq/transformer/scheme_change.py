@@ -6,21 +6,23 @@ A warm start (`models.warm_start`) and `diet_fairseq.hf.swap_positions` use them
 import logging
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..attention.context import drop_none, score_terms
 from ..positions import PositionScheme
-from ..positions.description import Description
+from ..positions.description import Description, is_global, select_kind
 from ..positions.gain import ScoreParameters
 from .attention import PositionalAttention
 from .decoder import Decoder
 from .encoder import Encoder
+from .stack import Stack
 
 logger = logging.getLogger(__name__)
 
-POSITIONS = {"positions", "cross_positions"}
+POSITIONS = {"positions", "global_positions", "cross_positions"}
 #: modules of cross-attention, which has another scheme than self-attention
 CROSS = {"cross_positions", "encoder_attn"}
 COMPRESSION = {"compress_k", "compress_v", "compress_layer"}
@@ -53,15 +55,25 @@ def adapt(
     parameters = {name: x for name, x in checkpoint.items() if not name.endswith(TERMS)}
     parameters = add_gains(model, parameters)
     taken = {name: tensor for name, tensor in parameters.items() if name in model_state}
+    patterns = find_layer_pattern(model), None if description is None else description.get("layers")
+
+    def kind(name: str) -> tuple[Any, ...]:
+        """The attention of a parameter, and whether its layers are global, now and before."""
+        return attention_kind(name), *(is_global(name, pattern) for pattern in patterns)
+
     # another scheme's gain is left out with its parameters
-    kinds = {attention_kind(name) for name in taken if not name.endswith(".gain")}
-    taken = {name: tensor for name, tensor in taken.items() if attention_kind(name) in kinds}
+    kinds = {kind(name) for name in taken if attention_kind(name) and not name.endswith(".gain")}
+    taken = {
+        name: tensor
+        for name, tensor in taken.items()
+        if attention_kind(name) is None or kind(name) in kinds
+    }
     missing = [name for name in model_state if name not in taken and not name.endswith(TERMS)]
     unexpected = [name for name in parameters if name not in taken]
     differing = [_parts(name) for name in missing + unexpected]
     scales = find_query_scales(model, checkpoint, description)
-    missing_kinds = {attention_kind(name) for name in missing} - {None}
-    has_partial_scheme = bool(missing_kinds & {attention_kind(name) for name in taken})
+    missing_kinds = {kind(name) for name in missing if attention_kind(name)}
+    has_partial_scheme = bool(missing_kinds & {kind(name) for name in taken})
     compresses = any(_parts(name) & COMPRESSION for name in taken)
     if (
         not (differing or any(scale != 1 for scale in scales.values()))
@@ -135,7 +147,6 @@ def find_query_scales(
     Returns:
         name of a parameter -> factor
     """
-    old = infer_score_terms(checkpoint) if description is None else description["score_terms"]
     crosses = any(attention_kind(name) == "cross" for name in checkpoint)
     scales: dict[str, float] = {}
     modules = dict(model.named_modules())
@@ -144,7 +155,12 @@ def find_query_scales(
             continue
         cross = module.is_cross
         place = name.partition("layers.")[0]
-        shared = modules.get(f"{place}{'cross_' if cross else ''}positions")
+        old = (
+            infer_score_terms(checkpoint)
+            if description is None
+            else select_kind(description, f"{name}.q_proj")["score_terms"]
+        )
+        shared = modules.get(f"{place}{shared_scheme_name(modules, name)}")
         shared = shared if isinstance(shared, PositionScheme) else None
         schemes = drop_none(getattr(module, "positions", None) or shared)
         scale = (score_terms(schemes) / (old if crosses or not cross else 1)) ** 0.5
@@ -154,6 +170,24 @@ def find_query_scales(
                 queries += [f"{place}.{child}" for child in part.scaled_projections]
         scales |= {f"{query}.{end}": scale for query in queries for end in ("weight", "bias")}
     return scales
+
+
+def shared_scheme_name(modules: Mapping[str, nn.Module], name: str) -> str:
+    """The name, in its encoder or decoder, of the scheme that an attention may share."""
+    if "encoder_attn" in name.split("."):
+        return "cross_positions"
+    stack = modules.get(name.partition(".layers.")[0] if ".layers." in name else "")
+    config = stack.stack_config.positions if isinstance(stack, Stack) else None
+    if config is None or not config.has_global_scheme:
+        return "positions"
+    is_other = is_global(f"{name}.", config.position_layers)
+    return "global_positions" if is_other else "positions"
+
+
+def find_layer_pattern(model: nn.Module) -> str | None:
+    """``--position-layers`` of a model; None: all layers are of one kind."""
+    stacks = (module for module in model.modules() if isinstance(module, Stack))
+    return next((stack.stack_config.positions.position_layers for stack in stacks), None)
 
 
 def infer_score_terms(checkpoint: Mapping[str, Tensor]) -> int:

@@ -13,7 +13,9 @@ from tests.support.tiny import Case
 
 
 @pytest.mark.parametrize("forged", ["[" * 100_000, "{}", '{"scheme": "t5"}', 7, json.dumps(
-    {"scheme": "t5", "score_terms": 1e300})])  # fmt: skip
+    {"scheme": "t5", "score_terms": 1e300}), json.dumps({"scheme": "t5", "score_terms": 1,
+    "layers": "lg"}), json.dumps({"scheme": "t5", "score_terms": 1, "layers": [], "global": {}})],
+)  # fmt: skip
 def test_a_forged_description_gives_way_to_the_options(forged):
     options = vars(tiny.model_of(Case("tupe_a")).args)
     honest = warm_start.derive_description(options)

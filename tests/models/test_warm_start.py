@@ -322,6 +322,92 @@ def test_a_checkpoint_of_another_scale_is_refused():
             model.load_state_dict(source.state_dict())
 
 
+WIDE = {"position_window": 15, "position_layers": "lg"}  # as wide as the longest input
+#: a model, and a model that starts from it and computes the same with scores of zero
+HYBRIDS = {
+    **{
+        f"{scheme}, {sharing}": (
+            Case(scheme, family=family).but(position_sharing=sharing),
+            Case(scheme, family=family).but(position_sharing=sharing, **WIDE, **options),
+        )
+        for scheme, family, options in [
+            ("diet_rel", "roberta", {}),
+            ("t5", "transformer", {"position_global_scheme": "none"}),
+            ("diet_rel", "roberta", {"position_global_scheme": "diet_abs"}),
+            ("tupe_a", "transformer", {"position_global_scheme": "t5"}),
+            ("tupe_a", "roberta", {"position_global_scheme": "none"}),
+        ]
+        for sharing in ("none", "layer")
+    },
+    "two hybrids": (
+        Case("t5").but(position_layers="gl", position_global_scheme="diet_rel"),
+        Case("tupe_a").but(position_layers="lg", position_global_scheme="diet_rel"),
+    ),
+}
+
+
+@torch.no_grad()
+def check_hybrid(name: str) -> None:
+    for before, now in (HYBRIDS[name], HYBRIDS[name][::-1]):
+        theirs = tiny.model_to_change(before)
+        schemes = tiny.schemes_in(theirs)
+        for scheme in schemes.values():
+            scheme.zero()
+        ours = warm_from(theirs, now)
+        close(tiny.logits(ours), tiny.logits(theirs), msg=f"{before} -> {now}", **TOLERANCE)
+
+
+@pytest.mark.parametrize("name", HYBRIDS)
+def test_a_warm_start_to_layers_of_two_kinds_and_back_changes_nothing_yet(name):
+    check_hybrid(name)
+
+
+@torch.no_grad()
+def check_kept_layers(names: tuple[str, str, str]) -> None:
+    """Layers whose scheme stays keep its parameters, and no other layer keeps them."""
+    scheme, global_scheme, sharing = names
+    uniform = Case(scheme, family="roberta").but(position_sharing=sharing)
+    hybrid = uniform.but(position_layers="lg", position_global_scheme=global_scheme)
+    for before, now in ((uniform, hybrid), (hybrid, uniform)):
+        theirs = tiny.model_of(before)
+        try:
+            ours = warm_from(theirs, now)
+        except RuntimeError as error:  # a parameter of another meaning has another shape
+            raise AssertionError from error
+        old, new = (tiny.position_parameters(model) for model in (theirs, ours))
+        kept = [name for name in new if name in old and old[name].shape == new[name].shape]
+        kept = [name for name in kept if torch.equal(old[name], new[name])]
+        assert kept == [name for name in new if "layers.1" not in name and "global" not in name]
+
+
+#: schemes whose parameters have the same names and shapes, but other meanings
+ALIKE = ("tupe_a", "bert_ad", "none")
+
+
+@pytest.mark.parametrize(
+    "names", [ALIKE, *(("diet_rel", "diet_abs", sharing) for sharing in ("none", "head", "layer"))]
+)
+def test_layers_with_the_same_scheme_keep_it_in_a_warm_start(names):
+    check_kept_layers(names)
+
+
+def test_a_part_of_the_local_layers_is_not_taken_for_a_start_from_elsewhere():
+    case = Case("diet_rel", family="roberta").but(**WIDE, encoder_layers=4)
+    theirs = tiny.fresh(case)
+    lost = "encoder.sentence_encoder.layers.2.self_attn.positions.weight"
+    with pytest.raises(RuntimeError, match=re.escape(lost)):
+        warm(case, {n: t for n, t in theirs.state_dict().items() if n != lost})
+
+
+def test_a_resumed_run_with_other_windows_is_told(caplog):
+    theirs = tiny.model_of(Case("t5", family="roberta").but(position_window=3))
+    state = {"model": {}, "cfg": {"model": theirs.args}}
+    ours = tiny.fresh(Case("t5", family="roberta"))
+    with warm_start.checkpoint_loading(ours, starts=False):
+        warm_start.compare_descriptions("checkpoint.pt", state)
+    assert "trained with other position options (window 3 instead of None)" in caplog.text
+
+
 MISFITS = {
     "more positions": {"max_positions": 32},
     "other sizes": {"encoder_ffn_embed_dim": 8},
@@ -355,6 +441,8 @@ MUTANTS: mutants.Table = [
     (check_learning, mutants.a_zero_that_learns_nothing, "fire-roberta"),
     (check_translation_start, mutants.content_that_keeps_its_scale, "tupe_a"),
     (check_meaning, mutants.positions_compared_by_shapes_alone, "untied"),
+    (check_hybrid, mutants.every_layer_has_the_scale_of_local_layers, "tupe_a, none"),
+    (check_kept_layers, mutants.kinds_of_layers_are_not_compared, ALIKE),
     (check_scale, mutants.positions_that_keep_their_scale, "tupe_a-roberta"),
 ]
 test_a_mutant_is_caught = mutants.build_test(MUTANTS)

@@ -6,8 +6,9 @@ from importlib import import_module
 import torch
 
 from diet_fairseq.config import PositionConfig
+from diet_fairseq.models import warm_start
 from diet_fairseq.positions.layout import Layout
-from diet_fairseq.transformer import StackConfig
+from diet_fairseq.transformer import StackConfig, scheme_change
 from diet_fairseq.transformer.stack import Stack
 from tests.support.mutants.catching import Patch, instead_of
 
@@ -72,6 +73,19 @@ def global_layers_with_the_local_scheme_s_defaults(original, self, scheme):
 @instead_of(Stack, "_build_global_positions")
 def layers_of_both_kinds_share_one_scheme(original, self):
     return self.positions
+
+
+# --- warm starts -----------------------------------------------------------------------------
+
+
+@instead_of(scheme_change, "select_kind")
+def every_layer_has_the_scale_of_local_layers(original, description, name):
+    return description
+
+
+@instead_of(warm_start, "select_kind")
+def kinds_of_layers_are_not_compared(original, description, name):
+    return description
 
 
 # --- windows in blocks -----------------------------------------------------------------------
