@@ -77,8 +77,15 @@ class DietPreTrainedModel(PreTrainedModel):
             # the values of a new scheme of the same class, which may be a part of another scheme
             shape = module.shape
             stack = self.config.stack("decoder" if shape.causal or shape.cross else "encoder")
-            schemes = nn.ModuleDict(stack.build_schemes(shape.cross, shape.layer))
-            new = next(part for part in schemes.modules() if type(part) is type(module))
+            # layers may share the scheme of one kind of layers, which then has the number 0
+            kinds = [stack] if shape.cross else [stack.at_layer(shape.layer), *stack.layer_kinds]
+            parts = (
+                part
+                for kind in kinds
+                for scheme in kind.build_schemes(shape.cross, shape.layer).values()
+                for part in scheme.modules()
+            )
+            new = next(part for part in parts if type(part) is type(module))
             for name, parameter in module.named_parameters():
                 init.copy_(parameter, new.get_parameter(name))
             for name, buffer in module.named_buffers():

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from ..config import find_scheme
 from ..errors import UserError
+from ..positions import SCHEMES
 from ..positions.description import describe, list_differences, select_kind
 from ..transformer.embedding import SinusoidalPositions
 from ..transformer.scheme_change import adapt, attention_kind
@@ -218,6 +220,14 @@ def change_ours(
         names = [*names, "position_sharing"]
     kept = {name: old[name] for name in names if old[name] is not None}
     kept.pop("position_scheme", None)
+    # global layers may lose the scheme that has an option
+    global_scheme = (kept | options).get("position_global_scheme")
+    schemes = [find_scheme(name) for name in (scheme, global_scheme) if name is not None]
+    remaining = {option.name for kind in schemes for option in kind.options}
+    declared = {option.name for kind in SCHEMES.values() for option in kind.options}
+    if old["segment_scheme"] != "per-head" and not any(kind.in_attention for kind in schemes):
+        declared.add("position_sharing")
+    kept = {name: value for name, value in kept.items() if name not in declared - remaining}
     values = config.to_dict() | {
         "position_scheme": scheme,
         "position_options": kept | options,

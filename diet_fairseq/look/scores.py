@@ -38,7 +38,8 @@ class PositionScore:
 
     Attributes:
         place: "encoder", "decoder", "cross-attention", "encoder's input" or "decoder's input"
-        layer: counted from 1; 0: all layers share the score
+        layer: counted from 1; 0: all layers share the score. If local and global layers share one
+            score each, the first layer of the kind
         matrix: (H, T, S); H is 1 if heads share the score. A score that depends on words, such as
             Shaw's, is averaged over the text
         rank: an upper bound of the rank of ``matrix``; None: unknown
@@ -115,7 +116,8 @@ def look(model: LoadedModel, tokens: Tensor) -> ModelScores:
     target = None if model.is_encoder else translate_greedily(model, tokens)
     hooks = [
         module.register_forward_pre_hook(
-            partial(add_attention, scores, place, layer), with_kwargs=True
+            partial(add_attention, scores, place, layer, find_sharing_layer(model, place, layer)),
+            with_kwargs=True,
         )
         for place, layer, module in attentions(model)
     ]
@@ -140,6 +142,16 @@ def attentions(model: LoadedModel) -> Iterator[tuple[str, int, Any]]:
                 yield "cross-attention", number, cross
 
 
+def find_sharing_layer(model: LoadedModel, place: str, layer: int) -> int:
+    """The first layer, from 1, with which a layer may share a score; 0: all layers may share it."""
+    stack = model.stacks.get(place)
+    config = stack.stack_config.positions if isinstance(stack, Stack) else None
+    if config is None or not config.has_global_scheme:
+        return 0
+    kinds = [config.is_global(number) for number in range(layer)]
+    return kinds.index(kinds[-1]) + 1
+
+
 def translate_greedily(model: LoadedModel, tokens: Tensor) -> Tensor:
     """(B, T): translations of (B, T) tokens by greedy search, without </s>."""
     words, decoder = model.task.target_dictionary, model.stacks["decoder"]
@@ -160,9 +172,18 @@ def encode(model: LoadedModel, tokens: Tensor) -> Any:
 
 @torch.no_grad()
 def add_attention(
-    scores: ModelScores, place: str, layer: int, module: Any, args: Any, inputs: dict[str, Any]
+    scores: ModelScores,
+    place: str,
+    layer: int,
+    sharing_layer: int,
+    module: Any,
+    args: Any,
+    inputs: dict[str, Any],
 ) -> None:
-    """A forward hook that adds an attention's position score, and the statistics of its logits."""
+    """A forward hook that adds an attention's position score, and the statistics of its logits.
+
+    ``sharing_layer`` is the result of `find_sharing_layer`.
+    """
     layer_schemes: Schemes = ()
     if isinstance(module, PositionalAttention):
         query, context, source = args[:3]
@@ -197,9 +218,10 @@ def add_attention(
         bound = min(logits.size(-2), module.head_dim + (0 if transforms else rank or 0))
     scores.logits.append(statistics(place, layer, logits, bound, compressed))
     is_shared = not layer_schemes and not reads_words
-    if is_shared and layer > 1:
+    if is_shared and layer > max(1, sharing_layer):
         return
-    score = partial(PositionScore, place, 0 if is_shared else layer, compressed=compressed)
+    number = sharing_layer if is_shared else layer
+    score = partial(PositionScore, place, number, compressed=compressed)
     if term is not None:
         scores.positions.append(score(term, rank))
     if len(positions) < len(schemes):

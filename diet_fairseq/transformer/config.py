@@ -190,6 +190,11 @@ class StackConfig:
         return self if positions is self.positions else replace(self, positions=positions)
 
     @property
+    def layer_kinds(self) -> list["StackConfig"]:
+        """The configurations of local layers and, if there are any, of global layers."""
+        return [replace(self, positions=positions) for positions in self.positions.layer_kinds]
+
+    @property
     def shares_schemes(self) -> bool:
         """Whether all layers share the schemes."""
         return self.positions.position_sharing == "layer"

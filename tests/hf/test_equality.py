@@ -99,6 +99,25 @@ def test_encoder_and_decoder_may_have_heads_of_different_width():
     assert_same(model, convert(model).model)
 
 
+@tiny.each([
+    tiny.Case("t5").but(position_layers="gl", position_global_scheme="diet_abs"),
+    tiny.Case("diet_rel", family="roberta").but(
+        position_window=2, position_layers="lg", position_global_scheme="none"
+    ),
+])  # fmt: skip
+def test_layers_of_two_kinds_have_the_gains_of_their_schemes(case):
+    model = tiny.model_of(case)
+    exported = convert(model).model
+    assert_same(model, exported)
+    fresh = type(exported)(exported.config)
+    gains = [
+        [part.gain for part in m.modules() if isinstance(part, ScoreParameters)]
+        for m in (exported, fresh)
+    ]
+    assert gains[0] == gains[1]
+    assert len({*gains[0]}) == (2 if case.scheme == "t5" else 1)
+
+
 @pytest.mark.parametrize(
     ("case", "reason"),
     [

@@ -171,6 +171,29 @@ def test_the_same_scheme_keeps_its_parameters():
     close(dict(swapped.state_dict()), dict(model.state_dict()), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("sharing", ["none", "layer"])
+@pytest.mark.parametrize("options", [{}, {"position_global_scheme": "none"},
+                                     {"position_global_scheme": "tupe_r"}])  # fmt: skip
+def test_layers_of_two_kinds_and_back_keep_the_layers_with_the_same_scheme(options, sharing):
+    model = build_ours("diet_rel", position_options={"position_sharing": sharing})
+    wide = {"position_window": LENGTH, "position_layers": "lg"}
+    there = hf.swap_positions(model, "diet_rel", **wide, **options)
+    back = hf.swap_positions(there, "diet_rel", **dict.fromkeys(wide | options))
+    assert back.config.positions.scheme_label == "diet_rel"
+    if not options or sharing == "layer":
+        for (name, old), new in zip(model.named_parameters(), back.parameters(), strict=True):
+            torch.testing.assert_close(new, old, msg=name)
+    if not options:
+        torch.testing.assert_close(run(there), run(model))
+
+
+def test_a_swap_back_to_no_positions_drops_the_options_of_global_layers():
+    options = {"position_layers": "lg", "position_global_scheme": "t5"}
+    model = build_ours("none", position_options=options)
+    back = hf.swap_positions(model, "none", **dict.fromkeys(options))
+    assert back.config.positions.scheme_label == "none"
+
+
 def test_dtype_and_mode_remain():
     model = build("RobertaModel").bfloat16().train()
     swapped = hf.swap_positions(model, "rope")

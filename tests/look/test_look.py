@@ -40,6 +40,10 @@ def scores_of(model):
 
 
 PLAIN = Case("diet_rel", family="roberta")
+#: local layers share one scheme, and global layers another scheme
+HYBRID = Case("t5", family="roberta").but(
+    position_window=2, position_layers="lg", position_global_scheme="diet_abs"
+)
 WARM = PLAIN.but(position_temperature=0.5)
 
 
@@ -48,6 +52,15 @@ def test_position_scores_are_divided_by_the_temperature(case):
     _, plain = scores_of(tiny.model_of(case))
     _, warm = scores_of(tiny.model_of(case.but(position_temperature=0.5)))
     torch.testing.assert_close(warm.positions[0].matrix, 2 * plain.positions[0].matrix)
+
+
+def test_layers_of_two_kinds_have_a_score_each():
+    _, scores = scores_of(tiny.fresh(HYBRID.but(encoder_layers=4)))
+    assert [(score.layer, score.rank) for score in scores.positions] == [(1, None), (2, 8)]
+    _, scores = scores_of(tiny.fresh(HYBRID.but(position_sharing="none")))
+    assert [(score.layer, score.rank) for score in scores.positions] == [(1, None), (2, 8)]
+    _, scores = scores_of(tiny.fresh(HYBRID.but(position_global_scheme=None)))
+    assert [(score.layer, score.rank) for score in scores.positions] == [(0, None)]
 
 
 @tiny.each([

@@ -10,8 +10,10 @@ from typing import Any
 from ...config import PositionConfig
 from ...errors import UserError
 from ...models.adapters import PositionalEncoder, layer_norm_eps
+from ...positions.description import is_global
 from ...positions.gain import ScoreParameters
 from ...positions.segments import SegmentScores
+from ...transformer.stack import Stack
 from ...translate.training_options import stock_scheme
 from ..configuration import SIZES, DietEncoderConfig, DietTransformerConfig
 from ..families import ACTIVATIONS, FAIRSEQ_ACTIVATIONS, SPAN
@@ -108,26 +110,34 @@ def position_options(args: Any, *stacks: Any) -> dict[str, Any]:
     # in transformers users set attn_implementation, and fine-tune without random positions
     for name in ("attention_backend", "position_sampling", "position_sampling_length"):
         options.pop(name, None)
-    schemes = [
-        [part for part in stack.modules() if isinstance(part, ScoreParameters)] for stack in stacks
-    ]
-    segments = {part.gain for parts in schemes for part in parts if isinstance(part, SegmentScores)}
-    gains = [
-        {part.gain for part in parts if not isinstance(part, SegmentScores)} for parts in schemes
-    ]
-    if len(segments) > 1 or any(len(gains_of_stack) > 1 for gains_of_stack in gains):
+    segments = {
+        part.gain for stack in stacks for part in stack.modules() if isinstance(part, SegmentScores)
+    }
+    gains = [kind for stack in stacks for kind in find_gains(stack)]
+    if len(segments) > 1 or any(len(gains_of_kind) > 1 for gains_of_kind in gains):
         raise UserError(
             "the exported model has one gain for all layers, but layers of the checkpoint have "
             "different gains: keep the model in fairseq"
         )
-    # the default gain depends on the heads' width, which may differ between encoder and decoder
-    if len(set.union(*gains)) == 1:
-        [options["position_gain"]] = set.union(*gains)
+    # default gains differ among schemes, and depend on the heads' width, which may differ between
+    # encoder and decoder
+    if len(set().union(*gains)) == 1:
+        [options["position_gain"]] = set().union(*gains)
     return {
         "position_scheme": options.pop("position_scheme"),
         "position_options": options,
         "segment_gain": next(iter(segments), None),
     }
+
+
+def find_gains(stack: Any) -> list[set[float]]:
+    """The gains of the position parameters of local layers, and of global layers."""
+    pattern = stack.stack_config.positions.position_layers if isinstance(stack, Stack) else None
+    gains: list[set[float]] = [set(), set()]
+    for name, part in stack.named_modules():
+        if isinstance(part, ScoreParameters) and not isinstance(part, SegmentScores):
+            gains[is_global(f"{name}.", pattern)].add(part.gain)
+    return gains
 
 
 def activation(name: str) -> str:
