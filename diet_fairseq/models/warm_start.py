@@ -132,8 +132,9 @@ def drop_incomparable(
     if not reasons:
         return checkpoint
     logger.warning(
-        "the checkpoint's position parameters are not loaded, because they were trained with other"
-        " options (%s): to load them, give these options", ", ".join(reasons),
+        "%s checkpoint's position parameters are not loaded, because they were trained with other"
+        " options (%s): to load them, give these options",
+        "some of the" if any(map(attention_kind, comparable)) else "the", ", ".join(reasons),
     )  # fmt: skip
     return comparable
 
