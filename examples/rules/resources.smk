@@ -43,8 +43,12 @@ def count_lines(path):
         FileNotFoundError: another step has to make the file; Snakemake asks again afterwards
     """
     if os.path.isdir(path) or not os.path.exists(path):
-        # an index has 12 bytes for each sample
-        return max((entry.stat().st_size for entry in os.scandir(path) if entry.name.endswith(".idx")), default=0) / 12
+        # An index, of train.idx or train.en-de.en.idx, has 12 bytes for each sample. Both languages of a pair have the same.
+        sizes = {}
+        for entry in os.scandir(path):
+            if entry.name.startswith("train.") and entry.name.endswith(".idx"):
+                sizes[entry.name.split(".")[1]] = entry.stat().st_size
+        return sum(sizes.values()) / 12
     with open(path, "rb") as file:
         start = file.read(1 << 20)
     share = len(start) / max(1, os.path.getsize(path))

@@ -238,11 +238,16 @@ def write_task(folder: Path, place: Path, directions: Sequence[Direction], path:
     description = read_model_json(folder)
     known, marks = description.all_directions, description.all_directions.marks
     tags = find_tags(known, directions)
-    if marks.source_prefix not in TAG_OPTIONS or None in tags.values():
+    fault = None
+    if missing := ", ".join(name for name, tag in tags.items() if tag is None):
+        fault = f"{path} has none for {missing}"
+    elif marks.source_prefix not in TAG_OPTIONS:
+        fault = f"{path} writes {' '.join(marks.source_prefix)} before a source"
+    if fault:
         raise UserError(
-            "start must have a tag for every language of several directions, but "
-            f"{path} has no tags for all of {', '.join(tags)}: adapt each direction in a config of "
-            "its own, or start from NLLB, M2M-100 or mBART-50"
+            "start must have a tag for every language of several directions, at most one before a "
+            f"source, but {fault}: adapt each direction in a config of its own, or start from "
+            "NLLB, M2M-100 or mBART-50"
         )
     dictionaries = dictionary_paths(description)
     if not is_one_vocabulary(description, dictionaries):

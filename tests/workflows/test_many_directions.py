@@ -12,12 +12,14 @@ from pandas import DataFrame
 
 from diet_fairseq import Translator
 from diet_fairseq.__main__ import main
+from diet_fairseq.errors import UserError
 from diet_fairseq.text.lines import read_lines
 from tests.support import hub_folders, originals, published
 from tests.support.texts import sentences, write
 from tests.workflows.conftest import M2M, Experiment, script
+from tests.workflows.test_resources import megabytes
 
-shares, table = script("scripts/shares"), script("scripts/table")
+shares, start, table = (script(f"scripts/{name}") for name in ("shares", "start", "table"))
 
 PAIRS = ["en-de", "de-en", "fi-en"]
 #: languages of a direction -> the folder's file of its test sources
@@ -103,9 +105,40 @@ def test_all_directions_are_translated_as_by_fairseq_generate(trained, tmp_path)
 
 
 @pytest.mark.slow
-def test_a_trained_folder_lists_its_own_directions_alone(trained):
-    best = trained.folder / "out/results/best"
-    assert Translator(best).targets == {"en": ["de"], "de": ["en"], "fi": ["en"]}
+def test_the_command_translates_each_direction_of_a_trained_folder(trained, capsys):
+    folder, run = trained.folder, trained.path("out/runs/*")
+    for source, target in SOURCES:
+        words = ["translate", str(folder / "out/results/best"), "--split-sentences", "no"]
+        words += ["--source-lang", source, "--target-lang", target]
+        main([*words, str(folder / SOURCES[source, target])])
+        expected = run / f"evaluation-flores.{source}-{target}/translations.txt"
+        assert capsys.readouterr().out == expected.read_text()
+
+
+@pytest.mark.slow
+def test_the_service_has_the_directions_of_a_trained_folder_alone(trained):
+    pytest.importorskip("starlette", reason="needs diet_fairseq[serve]")
+    from starlette.testclient import TestClient
+
+    from diet_fairseq.translate.service.app import application
+    from diet_fairseq.translate.service.requests import Limits
+
+    folder, run = trained.folder, trained.path("out/runs/*")
+    translator = Translator(folder / "out/results/best", split_sentences=False)
+    assert translator.targets == {"en": ["de"], "de": ["en"], "fi": ["en"]}
+    with TestClient(application(translator, Limits(), ["testserver"])) as client:
+        languages = client.get("/languages").json()
+        assert {row["code"]: row["targets"] for row in languages} == translator.targets
+        for source, target in SOURCES:
+            lines = list(read_lines(folder / SOURCES[source, target]))
+            answer = client.post(
+                "/translate", json={"q": lines, "source": source, "target": target}
+            )
+            expected = run / f"evaluation-flores.{source}-{target}/translations.txt"
+            assert answer.json()["translatedText"] == list(read_lines(expected))
+        answer = client.post("/translate", json={"q": "Talo.", "source": "fi", "target": "de"})
+        assert answer.status_code == 400
+        assert "de" in answer.json()["error"]
 
 
 @pytest.mark.slow
@@ -132,11 +165,27 @@ def test_shares_losses_and_scores_are_by_direction(trained):
     assert (folder / "out/results/curves.png").read_bytes().startswith(b"\x89PNG")
 
 
+def copy_prepared(trained: ManyDirections, folder: Path) -> ManyDirections:
+    """An experiment whose next step is the training."""
+    for name in ("text", "out/clean", "out/subwords", "out/encoded", "out/data-bin", ".snakemake"):
+        shutil.copytree(trained.folder / name, folder / name, copy_function=shutil.copy2)
+    return ManyDirections(folder)
+
+
+@pytest.mark.slow
+def test_memory_grows_with_the_text_of_every_pair(trained, tmp_path):
+    experiment = copy_prepared(trained, tmp_path)
+    small = megabytes(experiment.planned("--until", "train"), "train")
+    indexes = [*(tmp_path / "out/data-bin").glob("train.*.idx")]
+    assert len(indexes) == 4  # two pairs
+    for index in indexes:
+        index.write_bytes(bytes(12_000_000))
+    assert megabytes(experiment.planned("--until", "train"), "train") == small + 2 * 200
+
+
 @pytest.mark.slow
 def test_a_killed_training_of_several_directions_has_seen_the_same_text(trained, tmp_path):
-    for name in ("text", "out/clean", "out/subwords", "out/encoded", "out/data-bin", ".snakemake"):
-        shutil.copytree(trained.folder / name, tmp_path / name, copy_function=shutil.copy2)
-    experiment = ManyDirections(tmp_path)
+    experiment = copy_prepared(trained, tmp_path)
     experiment.made("--until", "train")
     models = [
         torch.load(e.path("out/runs/*/checkpoint_last.pt"), weights_only=False)["model"]
@@ -226,6 +275,47 @@ def test_a_trimmed_start_of_several_directions_keeps_these_alone(tmp_path):
     assert translator.translate(lines, target_lang="bar", split_sentences=False) == expected
     log = (tmp_path / "out/logs/start.log").read_text()
     assert log.count("first 100 lines of text/test.") == 2
+
+
+def make_start(folder: Path, pairs: list[tuple[str, str]]) -> Path:
+    """The folder that the step `start` makes of the folder model, without the task's files."""
+    (folder / "start").mkdir()
+    start.make(str(folder / "model"), pairs, folder / "start", False, {}, True)
+    return folder / "start"
+
+
+@pytest.mark.slow
+def test_a_start_with_tags_for_targets_alone_is_refused(tmp_path):
+    """OPUS-MT from one language to several marks the target."""
+    pairs = [("eng", "deu"), ("eng", "fra")]
+    originals.marian(tmp_path / "model", languages=["deu", "fra"])
+    folder = make_start(tmp_path, pairs)
+    with pytest.raises(UserError) as error:
+        start.write_task(folder, folder, pairs, Path("opus"))
+    assert str(error.value) == (
+        "start must have a tag for every language of several directions, at most one before a "
+        "source, but opus has none for eng: adapt each direction in a config of its own, or start "
+        "from NLLB, M2M-100 or mBART-50"
+    )
+    assert not (folder / "task").exists()
+
+
+@pytest.mark.slow
+def test_a_start_with_other_marks_or_two_vocabularies_is_refused(tmp_path):
+    pairs = [("en", "de"), ("de", "en")]
+    hub_folders.nllb_4(tmp_path / "model")
+    folder = make_start(tmp_path, pairs)
+    content = json.loads((folder / "model.json").read_text())
+    marks = content["directions"] | {"source_prefix": ["{source}", "{target}"]}  # IndicTrans2's
+    subwords = content["subwords"] | {"target_model": "sentencepiece.model"}
+    for change, message in (
+        ({"directions": marks}, "but nllb writes {source} {target} before a source: adapt each "),
+        ({"subwords": subwords}, "start must have one vocabulary for sources and targets, "
+         "but nllb has two, and de is both: adapt the directions in configs of their own"),
+    ):  # fmt: skip
+        (folder / "model.json").write_text(json.dumps(content | change))
+        with pytest.raises(UserError, match=re.escape(message)):
+            start.write_task(folder, folder, pairs, Path("nllb"))
 
 
 # --- configs that are refused
