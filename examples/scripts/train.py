@@ -1,4 +1,4 @@
-"""Run fairseq-train on free devices: the plan first, then one line of progress.
+"""Run fairseq-train on free devices: the plan first, then lines of progress.
 
     python train.py FOLDER --log FILE --gpus 2 --batch 4096 --capacity 5000 -- fairseq-train ...
 
@@ -14,23 +14,20 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from argparse import ArgumentParser, Namespace
-from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-from tqdm import tqdm
 from with_gpus import reserve_gpus
 
 from diet_fairseq.errors import UserError, exit_with_one_line
 from diet_fairseq.files import atomic_file
 from diet_fairseq.look.plateau import can_show_plateau, describe_plateau, word_entropy
 
-#: seconds between two looks at the log, and between two lines of progress outside a terminal
-POLL, PLAIN = 0.5, 60
+#: seconds between two looks at the log, and between two lines of progress
+POLL, BETWEEN_LINES = 0.5, 60
 
 
 def batch_options(option: str, batch: int, capacity: int, gpus: int) -> list[str]:
@@ -152,31 +149,11 @@ def peak_gigabytes(process: int) -> float:
 
 
 def say(text: str) -> None:
-    """Print a line; on a terminal it replaces the bars below, which are soon drawn again."""
-    with tqdm.get_lock():  # a training that draws its bar has moved the cursor
-        print("\r\x1b[J" * sys.stderr.isatty() + text, file=sys.stderr, flush=True)
-
-
-def reserve_bar(terminal: str, lines: int) -> tuple[int, FileLock] | None:
-    """A line of a terminal that no other training draws its bar in, held by the lock.
-
-    Args:
-        terminal: its device, such as /dev/pts/0
-        lines: its height; if all are taken the result is None
-    """
-    name = f"diet_fairseq-{os.getuid()}{terminal.replace('/', '-')}"
-    prefix = os.path.join(tempfile.gettempdir(), name)
-    tqdm.set_lock(FileLock(f"{prefix}.lock"))  # the trainings draw one after the other
-    for position in range(1, lines - 1):  # line 0 is for what other steps print
-        lock = FileLock(f"{prefix}-{position}.lock")
-        with suppress(Timeout):
-            lock.acquire(blocking=False)
-            return position, lock
-    return None
+    print(text, file=sys.stderr, flush=True)
 
 
 class Progress:
-    """What is shown of a training: a bar on a terminal, elsewhere a line now and then."""
+    """What is shown of a training: a line every minute."""
 
     def __init__(
         self, name: str, log: Path, updates: int,
@@ -194,13 +171,6 @@ class Progress:
         self.start = time.monotonic()
         self.shown = -math.inf  # the first entry is shown at once
         self.seconds_per_update = 0.0  # of the first entry
-        self.bar, self.text = None, ""
-        if sys.stderr.isatty() and (
-            line := reserve_bar(os.ttyname(2), os.get_terminal_size(2).lines)
-        ):
-            position, self.lock = line
-            self.bar = tqdm(total=updates, desc=name, unit="update", leave=False, position=position)
-            self.text = str(self.bar)
 
     def read(self) -> bool:
         """Read and show new entries of the log; whether there are any."""
@@ -240,12 +210,7 @@ class Progress:
         self.update = int(entry["num_updates"])
         self.values["loss"] = f"{float(entry['loss']) * math.log(2):.2f}"
         self.values["words/s"] = f"{float(entry['wps']):,.0f}"
-        if self.bar is not None:
-            self.bar.initial = self.bar.initial or self.first
-            self.bar.n = self.update
-            self.bar.set_postfix(self.values, refresh=False)
-            self.text = str(self.bar)
-        elif time.monotonic() - self.shown > PLAIN:
+        if time.monotonic() - self.shown > BETWEEN_LINES:
             self.shown = time.monotonic()
             say(f"{self.name}: {self}")
 
@@ -262,25 +227,13 @@ class Progress:
             say(f"{self.name}: warning: {warning}")
         self.entropy = None
 
-    def draw(self) -> None:
-        """Draw the bar, which the output of another step may have moved."""
-        if self.bar is not None:
-            with tqdm.get_lock():
-                self.bar.display(f"{self.text}\x1b[K")
-                sys.stderr.write("\r")
-                sys.stderr.flush()
-
     def __str__(self) -> str:
         values = [f"{name} {value}" for name, value in sorted(self.values.items())]
         if self.first < self.update < self.updates:
             pace = (time.monotonic() - self.start) / (self.update - self.first)
-            left = tqdm.format_interval(pace * (self.updates - self.update))
+            left = timedelta(seconds=round(pace * (self.updates - self.update)))
             values.append(f"{left} left")
         return ", ".join([f"update {self.update:,} of {self.updates:,}", *values])
-
-    def close(self) -> None:
-        if self.bar is not None:
-            self.bar.close()
 
 
 def read_position_options(output: Path) -> dict[str, str]:
@@ -396,10 +349,8 @@ def run(args: Namespace) -> int:
             if progress.seconds_per_update and not is_timed:
                 is_timed = True
                 say(f"{name}: an update takes {progress.seconds_per_update:.2g} seconds")
-            progress.draw()
     except KeyboardInterrupt:  # which the command has got, too
         process.wait()
-    progress.close()
     if process.returncode < 0 and process.returncode != -signal.SIGINT:
         raise UserError(
             f"fairseq-train was ended from outside by {signal.Signals(-process.returncode).name}: "

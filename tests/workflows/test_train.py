@@ -2,17 +2,12 @@
 
 import json
 import os
-import pty
 import subprocess
 import sys
-import termios
-import threading
-from contextlib import suppress
 
 import pytest
 
 from diet_fairseq.errors import UserError
-from tests.support.screen import Screen
 from tests.workflows.conftest import EXAMPLES, script
 
 pytestmark = pytest.mark.slow
@@ -206,75 +201,6 @@ def test_a_loss_of_masked_words_below_the_entropy_is_no_plateau(tmp_path, capsys
 
 def test_a_dictionary_without_frequencies_gives_no_warning(tmp_path, capsys):
     assert not warnings_of_plateau(tmp_path, capsys, STAYS, first="▁the 1")
-
-
-@pytest.fixture
-def terminal():
-    """A terminal of 24 lines: the end that shows, and the end that programs write to."""
-    ours, theirs = pty.openpty()
-    termios.tcsetwinsize(theirs, (24, 160))
-    yield ours, theirs
-    os.close(ours)
-
-
-def start_on(terminal, folder):
-    """A training that writes to a terminal."""
-    environment = os.environ | {"PYTHONPATH": str(EXAMPLES.parent), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(command(folder), stderr=terminal[1], env=environment)
-
-
-def screens(terminal):
-    """What the terminal shows, each time that something changes."""
-    ours, theirs = terminal
-    os.close(theirs)
-    screen = Screen()
-    with suppress(OSError):  # all programs have closed the terminal
-        while part := os.read(ours, 4096):
-            yield from screen.feed(part.decode())
-
-
-def test_a_terminal_has_a_bar_below_the_lines_of_the_steps(tmp_path, terminal):
-    process = start_on(terminal, tmp_path / "mine")
-    shown = [*screens(terminal)]
-    assert process.wait() == 0
-    bars = [lines[-1] for lines in shown if lines]
-    assert any(bar.startswith("mine: 100%") and "loss=0.69" in bar for bar in bars)
-    plan, first, end = shown[-1]  # nothing remains of the bar
-    assert "50 tokens x 1 x 2 an update, 100 updates" in plan
-    assert first.startswith("mine: update 0 of 100, log: ")
-    assert end.startswith("mine: trained in 0.")
-    assert end.endswith("update 100 of 100, held-out loss 2.08, loss 0.69, words/s 2,000")
-
-
-def test_trainings_side_by_side_have_a_bar_each(tmp_path, terminal):
-    processes = [start_on(terminal, tmp_path / name) for name in ("one", "two")]
-    shown = [*screens(terminal)]
-    assert [process.wait() for process in processes] == [0, 0]
-    assert any({line[:9] for line in lines[-2:]} == {"one:  50%", "two:  50%"} for lines in shown)
-    assert sorted(line[:13] for line in shown[-1]) == [
-        f"{name}: {text}"
-        for name in ("one", "two")
-        for text in ("CPU, 1 t", "trained ", "update 0")
-    ]
-
-
-def test_a_line_waits_until_the_bar_of_another_training_is_drawn(monkeypatch, capsys):
-    lock = threading.Lock()
-    monkeypatch.setattr(train.tqdm, "get_lock", lambda: lock)
-    line = threading.Thread(target=train.say, args=("mine: trained",))
-    with lock:
-        line.start()
-        line.join(0.2)
-        assert not capsys.readouterr().err
-    line.join()
-    assert capsys.readouterr().err == "mine: trained\n"
-
-
-def test_a_terminal_with_too_few_lines_has_no_bar(tmp_path, monkeypatch):
-    monkeypatch.setattr(train.tempfile, "gettempdir", lambda: str(tmp_path))
-    monkeypatch.setattr(train.tqdm, "set_lock", lambda lock: None)
-    reserved = [train.reserve_bar("/dev/pts/9", 4) for _ in range(3)]
-    assert [line and line[0] for line in reserved] == [1, 2, None]
 
 
 @pytest.fixture
