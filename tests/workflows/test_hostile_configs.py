@@ -96,6 +96,10 @@ TASK = yaml.safe_load((EXAMPLES / "roberta" / "tasks.yaml").read_text())["RTE"]
 def put(config: dict, path: tuple, text: str) -> dict:
     """The config with a text at this place."""
     config = deepcopy(config)
+    if path[:2] == ("train", 0) or path[:-1] == ("inputs", LABEL):  # texts of several directions
+        entry = {"file": "text/train", "pairs": ["en-de"]}
+        config |= {"languages": None, "pairs": ["en-de"], "train": [entry]}
+        config["inputs"] = {LABEL: {"file": "text/test.en", "pair": "en-de"}}
     part, last = config, path[-1]
     for key, following in pairwise(path):
         if isinstance(key, str) and not isinstance(part.get(key), list if following == 0 else dict):
