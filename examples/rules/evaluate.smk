@@ -25,8 +25,10 @@ rule generate:
         + " > {log:q} 2>&1"
 
 
-# diet-fairseq translate finds the formula of the penalty in model.json
-TRANSLATE_WORDS = " ".join(f"--{key.replace('_', '-')} {value}" for key, value in SEARCH.items() if key != "penalty")
+# diet-fairseq translate finds the formula of the penalty and the longest length in model.json
+TRANSLATE_WORDS = " ".join(
+    f"--{key.replace('_', '-')} {value}" for key, value in SEARCH.items() if key not in ("penalty", *NEW_SEARCH_KEYS)
+)
 
 
 rule translate:

@@ -118,6 +118,7 @@ for name, value in config["inputs"].items():
 
 # Options of the search; with start, the model's own unless the config has them.
 SEARCH = settings_of(*(key for key in SEARCH_KEYS if key in GIVEN_KEYS or not START))
+SEARCH |= settings_of(*(key for key in NEW_SEARCH_KEYS if key in GIVEN_KEYS))
 SEARCH_WORDS = " ".join(f"--{key.replace('_', '-')} {value}" for key, value in SEARCH.items())
 
 

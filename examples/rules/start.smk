@@ -12,6 +12,8 @@ PARTS_OF_START = {
 }
 #: options of the search; with start, the model has them
 SEARCH_KEYS = ("beam", "length_penalty", "penalty")
+#: options of the search that are new in 0.5: used only if they are set, so that text of 0.4 is not translated again
+NEW_SEARCH_KEYS = ("max_len_a",)
 
 if START:
     for key, reason in PARTS_OF_START.items():

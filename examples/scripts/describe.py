@@ -113,6 +113,7 @@ def main() -> None:
     parser.add_argument("--beam", type=int)
     parser.add_argument("--length-penalty", type=float)
     parser.add_argument("--penalty", choices=PENALTIES)
+    parser.add_argument("--max-len-a", type=float)
     parser.add_argument(
         "--train", nargs=2, type=Path, action="append", required=True, metavar=("TEXT", "ENCODED"),
         help="training sources of a direction, as text and as subwords",
@@ -123,7 +124,12 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if args.start:
         start = read_model_json(args.start)
-        search = {"beam": args.beam, "lenpen": args.length_penalty, "penalty": args.penalty}
+        search = {
+            "beam": args.beam,
+            "lenpen": args.length_penalty,
+            "penalty": args.penalty,
+            "max_len_a": args.max_len_a,
+        }
         measures = measure_sources(texts, start.source_lang)
         describe_adapted(start, folder, args.checkpoint, search, measures)
         return
@@ -146,6 +152,7 @@ def main() -> None:
         beam=args.beam,
         lenpen=args.length_penalty,
         penalty=args.penalty,
+        max_len_a=ModelDescription.max_len_a if args.max_len_a is None else args.max_len_a,
         max_source_length=1000,
         directions=directions,
         **measure_sources(texts, args.languages[0]),

@@ -33,9 +33,10 @@ def main() -> None:
     parser.add_argument("--checkpoints", nargs="+", type=Path, required=True, help="an ensemble")
     parser.add_argument("--source", type=Path, required=True, help="the test set's plain text")
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--beam", type=int, help="default: as in model.json, as the next two")
+    parser.add_argument("--beam", type=int, help="default: as in model.json, as the next three")
     parser.add_argument("--length-penalty", type=float)
     parser.add_argument("--penalty", choices=PENALTIES)
+    parser.add_argument("--max-len-a", type=float)
     parser.add_argument("--languages", nargs=2, required=True, help="of the data")
     parser.add_argument("--task-options", default="", help="of a task with several directions")
     parser.add_argument("--user-dir", required=True, help="of fairseq-generate")
@@ -52,6 +53,7 @@ def main() -> None:
         lenpen=description.lenpen if args.length_penalty is None else args.length_penalty,
         penalty=args.penalty or description.penalty,
     )
+    max_len_a = description.max_len_a if args.max_len_a is None else args.max_len_a
     # fairseq-generate has its own penalty only; the other one ranks all that the beam has kept.
     lenpen, nbest = (search.lenpen, 1) if search.penalty == "fairseq" else (0, search.beam)
     direction = description.source_lang, description.target_lang
@@ -68,7 +70,7 @@ def main() -> None:
         "--user-dir", args.user_dir,
         "--source-lang", args.languages[0], "--target-lang", args.languages[1],
         "--beam", str(search.beam), "--lenpen", str(lenpen), "--nbest", str(nbest),
-        "--max-len-a", str(description.max_len_a), "--max-len-b", str(description.max_len_b),
+        "--max-len-a", str(max_len_a), "--max-len-b", str(description.max_len_b),
         "--min-len", str(description.min_target_length),
         "--no-repeat-ngram-size", str(description.no_repeat_ngram_size),
         "--prefix-size", str(len(marks.target_prefix)),  # the reference begins with the tags, too

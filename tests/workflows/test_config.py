@@ -268,6 +268,21 @@ def test_a_metric_of_validation_selects_a_checkpoint_of_the_same_run(experiment)
 
 
 @pytest.mark.slow
+def test_the_longest_length_is_planned_only_if_it_is_set(experiment):
+    files = {"inputs": {"mine": "text/test.en"}}
+    experiment.configure(**files)
+    before = runs(experiment)
+    assert "--max-len-a" not in experiment.planned("-p")
+    experiment.configure(max_len_a=2, **files)
+    assert runs(experiment) == before
+    # the last program before the option
+    words = re.findall(
+        r".*(?:scripts/(\w+)\.py|diet-fairseq (\w+)).*--max-len-a 2", experiment.planned("-p")
+    )
+    assert {*words} == {("describe", ""), ("generate", "")}  # translate has it from model.json
+
+
+@pytest.mark.slow
 def test_options_of_cleaning_are_planned_only_if_they_are_set(experiment):
     def cleaning():
         return re.findall(r"scripts/clean\.py .* --max-ratio 3 (.*)2>&1", experiment.planned("-p"))
