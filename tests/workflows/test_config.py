@@ -395,7 +395,7 @@ def test_the_carried_configs_are_valid(name, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "snakefile",
-    ["Snakefile", "demo/Snakefile", "roberta/Snakefile", "papers/Snakefile"],
+    ["Snakefile", "demo/Snakefile", "lengths/Snakefile", "roberta/Snakefile", "papers/Snakefile"],
 )
 def test_the_linter_wants_nothing_but_containers(tmp_path, snakefile):
     """The environment is the package's own."""
