@@ -13,7 +13,7 @@ from .layout import Layout
 
 
 class Score:
-    """A score that does not depend on the tokens' content; it is added to q k^T unscaled."""
+    """A score that depends only on positions; it is added to q k^T unscaled."""
 
     def dense(self, layout: Layout) -> Tensor:
         """The score as a matrix.
@@ -69,6 +69,11 @@ class Factors(Score):
     query: Tensor
     key: Tensor
 
+    @property
+    def rank(self) -> int:
+        """The rank r."""
+        return self.query.size(-1)
+
     def dense(self, layout: Layout) -> Tensor:
         """(B|1, H|1, Tq, Tk), float32: the product of the factors."""
         return product(self.query, self.key)
@@ -76,6 +81,43 @@ class Factors(Score):
     def times(self, factor: float) -> "Factors":
         """The score with its query factor multiplied by a number."""
         return replace(self, query=self.query * factor)
+
+    def columns(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Columns for queries and for keys of a type, whose product is the score."""
+        return self.query.to(dtype), self.key.to(dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class Differences(Factors):
+    """The score query_i - key_j, such as the difference of moved positions (`Layout.moved`).
+
+    Its rank is 2. In half precision it has 6 columns, because the two terms may be thousands while
+    their difference is small. A backend that adds columns to queries and keys sums in float32, so
+    that its error is about 1e-7 of the larger term.
+
+    Attributes:
+        query: (B|1, H|1, Tq, 1)
+        key: (B|1, H|1, Tk, 1)
+    """
+
+    @property
+    def rank(self) -> int:
+        """2."""
+        return 2
+
+    def dense(self, layout: Layout) -> Tensor:
+        """(B|1, H|1, Tq, Tk), float32: the differences."""
+        return self.query - self.key.mT
+
+    def times(self, factor: float) -> "Differences":
+        """The score with both terms multiplied by a number."""
+        return Differences(self.query * factor, self.key * factor)
+
+    def columns(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """The terms and columns of ones; in half precision the terms are split (`split_for`)."""
+        query, key = split_for(dtype, self.query), split_for(dtype, -self.key)
+        ones = torch.ones_like(query), torch.ones_like(key)
+        return torch.cat([query, ones[0]], -1), torch.cat([ones[1], key], -1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +159,33 @@ def product(query: Tensor, key: Tensor) -> Tensor:
     """query key^T: (..., Tq, r) and (..., Tk, r) -> (..., Tq, Tk), in float32, also in autocast."""
     with torch.autocast(query.device.type, enabled=False):
         return query.float() @ key.float().mT
+
+
+def count_parts(dtype: torch.dtype) -> int:
+    """The number of numbers of a type that represent a float32 number exactly as their sum."""
+    return 3 if dtype in (torch.float16, torch.bfloat16) else 1
+
+
+def split_for(dtype: torch.dtype, x: Tensor) -> Tensor:
+    """Float32 numbers as sums of numbers of another type, see `count_parts`.
+
+    In half precision the parts are bfloat16 numbers of 8 bits. float16 represents them, too, if
+    they are between its smallest number, 6e-8, and its largest, 65,504. The gradient of x is the
+    gradient of its first part.
+
+    Returns:
+        (..., r) -> (..., parts * r), in the type
+    """
+    parts = []
+    for _ in range(count_parts(dtype) - 1):
+        parts.append(x.bfloat16().to(x.dtype))
+        x = x - parts[-1]
+    return torch.cat([*parts, x], dim=-1).to(dtype)
+
+
+def join_parts(x: Tensor, width: int) -> Tensor:
+    """The inverse of `split_for`: (..., parts * width) -> (..., width), in float32 or wider."""
+    return promote_to_float32(x).unflatten(-1, (-1, width)).sum(-2)
 
 
 def promote_to_float32(parameter: Tensor) -> Tensor:

@@ -66,8 +66,8 @@ def append_factors(call: AttentionCall) -> AttentionCall:
     if factored is None:
         return call
     q, k = (  # (B, H, T, d_h + r)
-        torch.cat([x, factor.to(x.dtype).expand(*x.shape[:2], -1, -1)], dim=-1)
-        for x, factor in ((call.q, factored.query), (call.k, factored.key))
+        torch.cat([x, columns.expand(*x.shape[:2], -1, -1)], dim=-1)
+        for x, columns in zip((call.q, call.k), factored.columns(call.q.dtype), strict=True)
     )
     wide = kernel_width(q.size(3), q.dtype, q.device.type, call.layout.mask is not None)
     q, k, v = (widen(x, wide) for x in (q, k, call.v))  # (B, H, T, wide)
