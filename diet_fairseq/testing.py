@@ -14,6 +14,7 @@ from fairseq.models.transformer import base_architecture as transformer_defaults
 from torch import Tensor, nn
 
 from .attention.backends import BACKENDS
+from .attention.moving import sum_steps
 from .models.diet_roberta import DietRobertaModel
 from .models.diet_transformer import DietTransformerModel
 from .positions import SCHEMES, AttentionShape, Limit, PositionScheme
@@ -60,6 +61,11 @@ def check_shapes(name: str, heads: int = HEADS) -> None:
         layout = Layout.of_self_attention(padding, causal, queries)
         layout = layout.compressed(4) if kind.compressed else layout
         tq, tk = layout.query_positions.size(1), layout.key_positions.size(1)
+        if scheme.moves:
+            whole = Layout.of_self_attention(padding, causal)
+            moved = sum_steps(scheme, torch.randn(3, tk, WIDTH), whole)
+            _check_shape(moved, 3, heads, tk, moved.size(-1))
+            layout = layout.move(moved[:, :, tk - tq :], moved)
         score = scheme.score(layout)
         if score is not None:
             returned, declared = type(score), scheme.score_type
@@ -87,12 +93,43 @@ def _check_shape(x: Tensor, *shape: int) -> None:
 
 
 @torch.no_grad()
+def check_steps(name: str) -> None:
+    """The step of a token does not depend on other tokens, nor on the dtype of the model."""
+    kind, limit = SCHEMES[name], Limit(LIMIT, "--max-positions")
+    for causal in (False, True) if kind.moves else ():
+        shape = AttentionShape(HEADS, WIDTH // HEADS, WIDTH, limit, limit, causal)
+        scheme = kind.create(shape)
+        for parameter in scheme.parameters():
+            nn.init.normal_(parameter, std=1 / getattr(scheme, "gain", 1.0))
+        x, padding = torch.randn(3, 9, WIDTH), torch.zeros(3, 9, dtype=torch.bool)
+        layout = Layout.of_self_attention(padding, causal)
+        steps = scheme.steps(x, layout)
+        for n in range(9):
+            other = torch.where(torch.arange(9).eq(n)[:, None], x, torch.randn(3, 9, WIDTH))
+            _check_same(scheme.steps(other, layout)[:, :, n], steps[:, :, n], "other tokens: ")
+        last = Layout.of_self_attention(padding, causal, queries=1)
+        _check_same(scheme.steps(x[:, -1:], last), steps[:, :, -1:], "one new token: ")
+        for number in (steps, scheme.bfloat16().steps(x, layout)):
+            assert number.dtype is torch.float32, f"steps must be float32, but are {number.dtype}"
+
+
+@torch.no_grad()
 def check_padding(name: str) -> None:
-    """A sentence has equal logits without padding and in a batch with padding on either side."""
+    """A sentence has equal logits without padding and with padding on any side, or inside."""
     model = _model(name)
     alone = [_logits(model, [x], [y]) for x, y in zip(SOURCES, TARGETS, strict=True)]
+    sources, targets = ([_insert_padding(x) for x in batch] for batch in (SOURCES, TARGETS))
     for left_pad in (False, True):
         _check_same(_logits(model, left_pad=left_pad), torch.cat(alone))
+        out = _logits(model, sources, targets, left_pad)
+        _check_same(out, torch.cat(alone), "padding between tokens: ")
+
+
+def _insert_padding(sentence: Tensor) -> Tensor:
+    """A sentence (T) with padding after its first token, and after its third."""
+    pad = torch.tensor([WORDS.pad()])
+    parts = sentence[:1], pad, sentence[1:3], pad, pad, sentence[3:]
+    return torch.cat(parts) if len(sentence) > 3 else sentence
 
 
 @torch.no_grad()
@@ -187,6 +224,7 @@ def check_sharing(name: str) -> None:
 
 PROPERTIES: tuple[Callable[[str], None], ...] = (
     check_shapes,
+    check_steps,
     check_padding,
     check_future,
     check_decoding,

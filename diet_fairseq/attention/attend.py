@@ -30,7 +30,7 @@ class KeyValueStore(Protocol):
         """Add the keys and values of new tokens, (B, H, new, d_h), and return all."""
 
     def get_all(self) -> tuple[Tensor, Tensor] | None:
-        """The keys and values of the source; None: they are not stored yet."""
+        """All stored keys and values; None: nothing is stored yet."""
 
 
 def attend(

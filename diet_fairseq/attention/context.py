@@ -31,7 +31,8 @@ class Context:
     Attributes:
         layout: the positions of queries and keys, and the mask
         shared: the schemes that all layers share; empty if each layer has separate schemes
-        scores: the scores of the shared schemes, computed once; None if ``shared`` is empty
+        scores: the scores of the shared schemes, computed once; None if ``shared`` is empty or has
+            a scheme with steps, whose scores depend on the layer's input
         backend: the backend of all layers, for which the scores were computed: a key of `BACKENDS`
             or a `Backend`
         compress: the compression of keys and values that all layers share, or None
@@ -48,8 +49,13 @@ class Context:
     temperature: float = 1.0
 
 
+def find_moving_scheme(schemes: Schemes) -> PositionScheme | None:
+    """The scheme whose `PositionScheme.steps` move positions; None: no scheme has steps."""
+    return next((scheme for scheme in schemes if scheme.moves), None)
+
+
 def compute_scores(schemes: Schemes, layout: Layout, native: NativeScore = None) -> Scores:
-    """The scores of schemes, which do not depend on the tokens' content.
+    """The scores of schemes, which depend on the tokens' content only by `Layout.moved`.
 
     Scores of the type ``native`` are returned unchanged, for a backend that reads them. All others
     are summed into one `Dense`, which layers can share.
@@ -87,10 +93,11 @@ def dense_sum(scores: Scores, layout: Layout) -> Tensor | None:
 def prepare_schemes(schemes: Schemes, layout: Layout) -> None:
     """Call `PositionScheme.prepare` of the schemes that all layers of self-attention share.
 
-    In self-attention there are as many new keys as queries.
+    In self-attention there are as many new keys as queries. A scheme with steps needs the layer's
+    input first.
     """
     for scheme in schemes:
-        if "transform" in scheme.kinds:
+        if "transform" in scheme.kinds and not scheme.moves:
             scheme.prepare(layout.last_keys(layout.query_positions.size(1)))
 
 

@@ -53,6 +53,7 @@ class KeysAndValues:
         cache: Any = owner.cache
         self.is_updated, self.layer, self.is_cross = cache.is_updated, layer, is_cross
         self.part = cache.cross_attention_cache if is_cross else cache.self_attention_cache
+        self.past = owner.source_length if is_cross else owner.length
         self.length = owner.source_length if is_cross else owner.new_length
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -60,18 +61,19 @@ class KeysAndValues:
         keys, values = self.part.update(keys, values, self.layer)
         if self.is_cross:
             self.is_updated[self.layer] = True
-        return self._truncate(keys, values)
+        return truncate(keys, values, self.length)
 
     def get_all(self) -> tuple[Tensor, Tensor] | None:
-        """The keys and values of the source in cross-attention; None: not stored yet."""
-        if not self.is_updated.get(self.layer):
+        """All stored keys and values; None: nothing is stored yet."""
+        if self.past == 0 or (self.is_cross and not self.is_updated.get(self.layer)):
             return None
         stored = self.part.layers[self.layer]
-        return self._truncate(stored.keys, stored.values)
+        return truncate(stored.keys, stored.values, self.past)
 
-    def _truncate(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """The keys and values without the unused end of a static cache."""
-        return keys[:, :, : self.length], values[:, :, : self.length]
+
+def truncate(keys: Tensor, values: Tensor, length: int) -> tuple[Tensor, Tensor]:
+    """The keys and values of the first tokens, without the unused end of a static cache."""
+    return keys[:, :, :length], values[:, :, :length]
 
 
 class DietDecoder(DietStack, Decoder):

@@ -119,6 +119,8 @@ class PositionScheme(nn.Module):
             + weights . rows
         q', k' = transform(q, k)
 
+    Positions count tokens, unless `steps` makes them depend on what the tokens are.
+
     A scheme overrides the methods of its terms; a method that it does not override takes no time.
     The overridden methods and `score_type` are the scheme's `kinds`, which determine the attention
     backend. A subclass drops the score of its base class with ``score = PositionScheme.score``.
@@ -165,11 +167,13 @@ class PositionScheme(nn.Module):
     #: `models.warm_start` reads
     score_terms: int = 1
     #: the type of `score`: `Offsets`, `Factors`, `Dense` or a subclass
-    score_type: ClassVar[type[Score]] = Dense
+    score_type: type[Score] = Dense
     #: the rank r of a score of the type `Factors`
     rank: int = 0
     #: the kinds of the scheme's terms, a subset of `KINDS`; an option may remove a kind
     kinds: frozenset[str] = frozenset()
+    #: whether tokens move positions: whether the scheme overrides `steps`
+    moves: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -182,9 +186,16 @@ class PositionScheme(nn.Module):
         if cls.score is not PositionScheme.score:
             kinds.add(find_score_kind(cls.score_type))
         cls.kinds = frozenset(kinds)
+        cls.moves = cls.steps is not PositionScheme.steps
 
     def __init__(self, shape: AttentionShape) -> None:
         super().__init__()
+        if self.moves and (shape.cross or self.compressed):
+            raise TypeError(
+                f"{type(self).__name__}.steps must be in self-attention with all keys, but is in "
+                f"{'cross-attention' if shape.cross else 'a scheme that compresses keys'}: leave "
+                f"out {'cross' if shape.cross else 'compressed'} in the class"
+            )
         self.shape = shape
 
     @classmethod
@@ -216,6 +227,25 @@ class PositionScheme(nn.Module):
         for name, parameter in self.named_parameters():
             if name.startswith(self.zero_init):
                 nn.init.zeros_(parameter)
+
+    def steps(self, x: Tensor, layout: Layout) -> Tensor:
+        """How far each token moves its own position and the positions of all later tokens.
+
+        The sums of the steps, up to and including each token, are `Layout.moved` in the layout that
+        `score` and `transform` get. Both are then called in every layer, even if layers share the
+        scheme. Padding moves nothing: its steps are replaced by 0.
+
+        In incremental decoding x contains only the new tokens, so that the step of a token must not
+        depend on other tokens. A scheme with steps can't be in cross-attention or compress keys.
+
+        Args:
+            x: (B, Tq, d), the input of the layer's attention, in float32 or wider
+            layout: the positions of these tokens and of all keys
+
+        Returns:
+            (B, H|1, Tq, r) for any r, in float32
+        """
+        raise NotImplementedError
 
     def score(self, layout: Layout) -> Score | None:
         """The score of positions, of the type `score_type`, or None.

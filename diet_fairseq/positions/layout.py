@@ -1,5 +1,6 @@
 """The positions of the queries and keys of one attention call."""
 
+import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import Any
@@ -71,6 +72,8 @@ class Layout:
         indices: with random positions (`sampling`), the number of tokens before each query and
             before each key; None: the positions
         window: the largest distance, in tokens, of a key that a query sees; None: no limit
+        moved: in one layer, the sums of `PositionScheme.steps` at the queries (B, H|1, Tq, r) and
+            at the keys (B, H|1, Tk, r), in float32; None: tokens move no positions
     """
 
     query_positions: Tensor
@@ -83,6 +86,7 @@ class Layout:
     bounds: tuple[int, int] | None = None
     indices: tuple[Tensor, Tensor] | None = None
     window: int | None = None
+    moved: tuple[Tensor, Tensor] | None = None
 
     @staticmethod
     def of_self_attention(
@@ -207,8 +211,20 @@ class Layout:
                 padding_mask=None if self.padding_mask is None else self.padding_mask[:, first:],
                 is_toeplitz=False,
                 bounds=(self.query_bound, self.key_bound),
+                moved=None,
             )
-        return self.cache[keys]
+        last: Layout = self.cache[keys]
+        if self.moved is None:
+            return last
+        at_queries, at_keys = self.moved
+        return last.move(at_queries, at_keys[:, :, at_keys.size(2) - keys :])
+
+    def move(self, at_queries: Tensor, at_keys: Tensor) -> "Layout":
+        """This layout with `moved` positions of one layer; layers share everything else."""
+        _ = self.cache, self.mask  # computed once, because the copy shares what is there
+        moved = copy.copy(self)
+        object.__setattr__(moved, "moved", (at_queries, at_keys))
+        return moved
 
     def compressed(self, k: int) -> "Layout":
         """The layout of the queries and the k compressed keys: no padding, no mask.

@@ -100,7 +100,7 @@ class TupeA(PositionScheme):
     has a peak at a head's offset (`_start_locally`).
     """
 
-    score_type: ClassVar[type[Score]] = Factors
+    score_type: type[Score] = Factors
     absolute = True
     score_terms = 2
     options: ClassVar[tuple[Option, ...]] = (UNTIE_CLS, START, PEAK, NO_LAYER_NORM, NO_RESCALE)

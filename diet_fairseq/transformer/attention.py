@@ -14,10 +14,12 @@ from ..attention.context import (
     Schemes,
     compute_scores,
     drop_none,
+    find_moving_scheme,
     prepare_schemes,
     query_scale,
 )
 from ..attention.dropout import Dropout
+from ..attention.moving import move_positions
 from ..attention.packing import Packing
 from ..errors import UserError
 from ..positions import PositionScheme, check_length
@@ -118,6 +120,9 @@ class PositionalAttention(nn.Module):
             layout = Layout.without_padding(x.size(0), x.device, is_causal)
             context = self.create_context(layout, x.size(1))
         schemes, packing = self.layer_schemes(), context.packing
+        moving = find_moving_scheme(schemes or context.shared)
+        if moving is not None:
+            context, store = move_positions(moving, x, context, store)
         scale = query_scale(schemes or context.shared, self.head_dim)
         q = self._split_heads(self.q_proj(x).mul_(scale), packing)  # (B, H, Tq, d_h)
         stored = None if store is None or not self.is_cross else store.get_all()
@@ -194,9 +199,9 @@ class PositionalAttention(nn.Module):
             self.dropout_module.active_p,
         )
         backend = select_backend(backend, call_shape)
-        scores = (
-            compute_scores(shared, layout, find_backend(backend).native_score) if shared else None
-        )
+        scores = None
+        if shared and find_moving_scheme(shared) is None:
+            scores = compute_scores(shared, layout, find_backend(backend).native_score)
         prepare_schemes(shared, layout)
         return Context(layout, shared, scores, backend, compress, packing, temperature)
 

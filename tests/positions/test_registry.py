@@ -209,11 +209,23 @@ class Selfish(Learned):
         self.weight = torch.nn.Parameter(torch.zeros(2, 65))
 
 
+class MovedByNeighbours(Learned):
+    def steps(self, x, layout):
+        return (x + x.roll(1, 1)).mean(-1).unsqueeze(1).unsqueeze(-1)
+
+
+class MovedInHalfPrecision(Learned):
+    def steps(self, x, layout):
+        return x.to(self.weight.dtype).mean(-1).unsqueeze(1).unsqueeze(-1)
+
+
 @pytest.mark.parametrize(
     ("scheme", "property_name"),
     [
         (OfAnotherShape, "shapes"),
         (OfAnUndeclaredType, "shapes"),
+        (MovedByNeighbours, "steps"),
+        (MovedInHalfPrecision, "steps"),
         (OfSlots, "padding"),
         (CountedFromTheFirstNewKey, "decoding"),
         (OfTheFuture, "future"),

@@ -4,7 +4,7 @@ import torch
 
 from ...positions.base import KINDS
 from ...positions.scores import Factors, Offsets
-from ..context import term_kinds
+from ..context import find_moving_scheme, term_kinds
 from .banded import band_fits, banded, is_narrow
 from .call import Backend, CallShape, has_triton, kernels_fit
 from .comparison import is_trusted
@@ -47,10 +47,13 @@ def select_backend(setting: str | Backend, call: CallShape) -> str | Backend:
 def list_candidates(call: CallShape) -> list[str]:
     """Backends that can compute the call, without duplicates."""
     kinds, layout = term_kinds(call.schemes), call.layout
+    # moved positions differ between sentences, and are not known before the layer's input
+    moves = find_moving_scheme(call.schemes) is not None
     has_line = (
         kinds <= {"offsets", "transform"}
         and ("offsets" in kinds or layout.window is not None)
         and layout.is_toeplitz
+        and not moves
         and kernels_fit(call.device, call.dtype, call.head_dim)
         and has_triton()
     )
@@ -60,6 +63,7 @@ def list_candidates(call: CallShape) -> list[str]:
         and bool(kinds & score_kinds)
         and len(layout.key_positions) == 1
         and layout.segments is None
+        and not moves
         and cudnn_fits(layout, call.dtype, call.device, call.head_dim, call.dropout)
         and has_triton()
     )
