@@ -75,8 +75,9 @@ def check_shapes(name: str, heads: int = HEADS) -> None:
             _check_shape(score.dense(layout), 3, heads, tq, tk)
         q, k = torch.randn(3, HEADS, tq, width), torch.randn(3, HEADS, tk, width)
         for x, turned in zip((q, k), scheme.transform(q, k, layout), strict=True):
-            assert turned.shape == x.shape, (
-                f"transform must keep the shape {tuple(x.shape)}, but returns {tuple(turned.shape)}"
+            shape = *x.shape[:-1], width * scheme.widening
+            assert turned.shape == shape, (
+                f"transform must return the shape {shape}, but returns {tuple(turned.shape)}"
             )
         rows_of = scheme.query_rows(layout, project), scheme.key_rows(layout, project)
         for rows in (*rows_of, scheme.value_rows(layout)):

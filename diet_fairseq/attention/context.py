@@ -113,7 +113,7 @@ def transform_queries_and_keys(
         layout: the positions of the queries and of all keys
 
     Returns:
-        q and k, in the same shapes
+        q and k, in the same shapes or wider (`PositionScheme.widening`)
     """
     for scheme in schemes:
         if "transform" in scheme.kinds:

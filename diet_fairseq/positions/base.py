@@ -170,6 +170,8 @@ class PositionScheme(nn.Module):
     score_type: type[Score] = Dense
     #: the rank r of a score of the type `Factors`
     rank: int = 0
+    #: the factor by which `transform` widens queries and keys
+    widening: ClassVar[int] = 1
     #: the kinds of the scheme's terms, a subset of `KINDS`; an option may remove a kind
     kinds: frozenset[str] = frozenset()
     #: whether tokens move positions: whether the scheme overrides `steps`
@@ -272,7 +274,7 @@ class PositionScheme(nn.Module):
             layout: the positions of these queries and keys
 
         Returns:
-            q and k, in the same shapes
+            q and k, in the same shapes, or both `widening` times as wide
         """
         return q, k
 

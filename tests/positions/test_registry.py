@@ -107,6 +107,44 @@ def test_a_subclass_of_a_score_s_type_is_of_its_kind():
         type("Other", (SlopeOfASubclass,), {"score_type": Score})
 
 
+class Doubled(PositionScheme):
+    """Queries and keys whose second half is the first, larger from token to token."""
+
+    widening = 2
+
+    def transform(self, q, k, layout):
+        return self.double(q, layout.query_positions), self.double(k, layout.key_positions)
+
+    def double(self, x, positions):
+        return torch.cat([x, x * (positions[:, None, :, None] / 10).to(x.dtype)], -1)
+
+
+def test_a_scheme_may_widen_queries_and_keys_in_every_backend(monkeypatch):
+    register_position_scheme("doubled")(Doubled)
+    check_scheme(Doubled)
+    widths = set()
+    for name, backend in BACKENDS.items():
+
+        def record(call, name=name, compute=backend.compute):
+            if call.schemes:
+                widths.add((name, call.q.size(3), call.k.size(3), call.v.size(3)))
+            return compute(call)
+
+        monkeypatch.setitem(BACKENDS, name, replace(backend, compute=record))
+    for name in ("reference", "sdpa"):
+        model = tiny.from_arguments(tiny.complete("transformer_doubled", attention_backend=name))
+        tiny.logits(model)
+    assert widths == {("reference", 16, 16, 8), ("sdpa", 16, 16, 16)}
+    limit = Limit(16, "--max-positions")
+    schemes = (Doubled(AttentionShape(2, 64, 128, limit, limit)),)
+    layout = Layout.without_padding(9, torch.device("cpu"))
+    assert CallShape(schemes, layout, (1, 2, 64), torch.float32, 0.0).head_dim == 128
+
+
+class TooNarrow(Doubled):
+    widening = 1
+
+
 @pytest.mark.parametrize(
     "option",
     [
@@ -226,6 +264,7 @@ class MovedInHalfPrecision(Learned):
         (OfAnUndeclaredType, "shapes"),
         (MovedByNeighbours, "steps"),
         (MovedInHalfPrecision, "steps"),
+        (TooNarrow, "shapes"),
         (OfSlots, "padding"),
         (CountedFromTheFirstNewKey, "decoding"),
         (OfTheFuture, "future"),

@@ -1,5 +1,6 @@
 """The attention call that a backend computes, and the backend as an entry of a table."""
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -7,6 +8,7 @@ from functools import cache
 from importlib.util import find_spec
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ...positions.layout import Layout
@@ -18,8 +20,8 @@ class AttentionCall:
     """One attention call: B sentences, H heads, Tq queries, Tk keys of width d_h.
 
     Attributes:
-        q: (B, H, Tq, d_h), scaled and transformed
-        k: (B, H, Tk, d_h), transformed
+        q: (B, H, Tq, d_h), scaled and transformed, which may have widened it
+        k: (B, H, Tk, d_h), transformed, as wide as q
         v: (B, H, Tk, d_h), not transformed
         scores: the terms that are added to q k^T, including the products with rows (`row_scores`)
         schemes: the active schemes, which may also change the logits and add to the values
@@ -66,8 +68,8 @@ class CallShape:
 
     @property
     def head_dim(self) -> int:
-        """The width d_h of a head."""
-        return self.shape[2]
+        """The width of transformed queries and keys."""
+        return self.shape[2] * math.prod(scheme.widening for scheme in self.schemes)
 
     @property
     def device(self) -> torch.device:
@@ -121,11 +123,19 @@ class Backend:
         serves: the kinds of terms that it can compute, a subset of `positions.base.KINDS`
         native_score: the types of scores that ``compute`` receives unchanged; other scores are
             first summed into one `Dense`
+        has_equal_widths: whether ``compute`` needs values that are as wide as queries and keys;
+            otherwise they may be narrower (`PositionScheme.widening`)
     """
 
     compute: Callable[[AttentionCall], tuple[Tensor, Tensor | None]]
     serves: frozenset[str]
     native_score: NativeScore = None
+    has_equal_widths: bool = True
 
     def __call__(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
-        return self.compute(call)
+        width = call.v.size(3)
+        if call.k.size(3) == width or not self.has_equal_widths:
+            return self.compute(call)
+        padded = F.pad(call.v, (0, call.k.size(3) - width))
+        out, weights = self.compute(replace(call, v=padded))
+        return out[..., :width], weights

@@ -18,7 +18,7 @@ UNFUSED = frozenset({"value_rows", "content_score"})
 
 #: ``--attention-backend``
 BACKENDS = {
-    "reference": Backend(reference, serves=KINDS),
+    "reference": Backend(reference, serves=KINDS, has_equal_widths=False),
     "sdpa": Backend(sdpa, serves=KINDS - UNFUSED),
     "factors": Backend(factors, serves=KINDS - UNFUSED, native_score=Factors),
     "offsets": Backend(offsets, serves=KINDS - UNFUSED, native_score=Offsets),
