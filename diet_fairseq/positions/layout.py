@@ -72,8 +72,7 @@ class Layout:
         indices: with random positions (`sampling`), the number of tokens before each query and
             before each key; None: the positions
         window: the largest distance, in tokens, of a key that a query sees; None: no limit
-        moved: in one layer, the sums of `PositionScheme.steps` at the queries (B, H|1, Tq, r) and
-            at the keys (B, H|1, Tk, r), in float32; None: tokens move no positions
+        step_sums: `moved`, or None if tokens move no positions
     """
 
     query_positions: Tensor
@@ -86,7 +85,7 @@ class Layout:
     bounds: tuple[int, int] | None = None
     indices: tuple[Tensor, Tensor] | None = None
     window: int | None = None
-    moved: tuple[Tensor, Tensor] | None = None
+    step_sums: tuple[Tensor, Tensor] | None = None
 
     @staticmethod
     def of_self_attention(
@@ -211,20 +210,34 @@ class Layout:
                 padding_mask=None if self.padding_mask is None else self.padding_mask[:, first:],
                 is_toeplitz=False,
                 bounds=(self.query_bound, self.key_bound),
-                moved=None,
+                step_sums=None,
             )
         last: Layout = self.cache[keys]
-        if self.moved is None:
+        if self.step_sums is None:
             return last
-        at_queries, at_keys = self.moved
+        at_queries, at_keys = self.step_sums
         return last.move(at_queries, at_keys[:, :, at_keys.size(2) - keys :])
 
     def move(self, at_queries: Tensor, at_keys: Tensor) -> "Layout":
         """This layout with `moved` positions of one layer; layers share everything else."""
         _ = self.cache, self.mask  # computed once, because the copy shares what is there
         moved = copy.copy(self)
-        object.__setattr__(moved, "moved", (at_queries, at_keys))
+        object.__setattr__(moved, "step_sums", (at_queries, at_keys))
         return moved
+
+    @property
+    def moved(self) -> tuple[Tensor, Tensor]:
+        """The sums of `PositionScheme.steps` at queries (B, H|1, Tq, r) and keys (B, H|1, Tk, r).
+
+        They are in float32, and include the step of the query or key itself. In decoding, a scheme
+        that only transforms gets the sums at the new keys.
+
+        Raises:
+            TypeError: the scheme has no steps
+        """
+        if self.step_sums is None:
+            raise TypeError("layout.moved is the sum of a scheme's steps: override steps, too")
+        return self.step_sums
 
     def compressed(self, k: int) -> "Layout":
         """The layout of the queries and the k compressed keys: no padding, no mask.

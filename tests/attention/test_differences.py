@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from diet_fairseq.attention.backends import BACKENDS, AttentionCall
-from diet_fairseq.positions import scores
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.scores import Differences, Factors, join_parts, split_for
 from tests.support import mutants, tiny
@@ -61,23 +60,10 @@ def test_differences_are_as_exact_in_half_precision_as_other_scores(backend):
     check_half_precision(backend)
 
 
-def two_parts(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(scores, "count_parts", lambda dtype: 2 if dtype in HALVES else 1)
-
-
-def one_part(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(scores, "count_parts", lambda dtype: 1)
-
-
-def other_order(patch: pytest.MonkeyPatch) -> None:
-    dense = Differences.dense
-    patch.setattr(Differences, "dense", lambda self, layout: -dense(self, layout))
-
-
 MUTANTS: mutants.Table = [
-    (check_half_precision, one_part, "factors"),
-    (check_half_precision, two_parts, "factors"),
-    (check_half_precision, other_order, "sdpa"),
+    (check_half_precision, mutants.one_part_of_a_difference, "factors"),
+    (check_half_precision, mutants.two_parts_of_a_difference, "factors"),
+    (check_half_precision, mutants.differences_with_the_other_sign, "sdpa"),
 ]
 test_a_mutant_is_caught = mutants.build_test(MUTANTS)
 

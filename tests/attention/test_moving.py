@@ -266,43 +266,22 @@ def test_steps_in_cross_attention_or_with_compressed_keys_are_refused():
         few.create(shape.attention_shape())
 
 
+def test_moved_positions_without_steps_name_the_method_that_lacks():
+    layout = Layout.without_padding(3, torch.device("cpu"))
+    with pytest.raises(TypeError, match="the sum of a scheme's steps: override steps, too"):
+        layout.moved  # noqa: B018
+
+
 # --- mutants ----------------------------------------------------------------------------------
 
 
-@mutants.catching.instead_of(moving, "sum_steps")
-def padding_that_moves(original, scheme, x, layout):
-    return scheme.steps(x, layout).cumsum(2)
-
-
-@mutants.catching.instead_of(moving, "sum_steps")
-def sums_without_the_token_itself(original, scheme, x, layout):
-    sums = original(scheme, x, layout)
-    return torch.cat([torch.zeros_like(sums[:, :, :1]), sums[:, :, :-1]], 2)
-
-
-@mutants.catching.instead_of(moving, "sum_steps")
-def sums_from_the_end(original, scheme, x, layout):
-    sums = original(scheme, x, layout)
-    return sums[:, :, -1:] - torch.cat([torch.zeros_like(sums[:, :, :1]), sums[:, :, :-1]], 2)
-
-
-@mutants.catching.instead_of(moving, "join_parts")
-def a_cache_that_forgets(original, x, r):
-    return torch.zeros_like(original(x, r))
-
-
-@mutants.catching.instead_of(Layout, "move")
-def queries_at_the_first_position(original, self, at_queries, at_keys):
-    return original(self, at_queries[:, :, :1].expand_as(at_queries), at_keys)
-
-
 MUTANTS: mutants.Table = [
-    (check_equation, padding_that_moves, "Decay"),
-    (check_equation, padding_that_moves, "Turn"),
-    (check_equation, sums_without_the_token_itself, "Turn"),
-    (check_equation, sums_from_the_end, "Decay"),
-    (check_decoding, a_cache_that_forgets, "Decay"),
-    (check_decoding, a_cache_that_forgets, "Turn"),
-    (check_equation, queries_at_the_first_position, "Turn"),
+    (check_equation, mutants.padding_that_moves, "Decay"),
+    (check_equation, mutants.padding_that_moves, "Turn"),
+    (check_equation, mutants.sums_without_the_token_itself, "Turn"),
+    (check_equation, mutants.sums_from_the_end, "Decay"),
+    (check_decoding, mutants.a_cache_that_forgets, "Decay"),
+    (check_decoding, mutants.a_cache_that_forgets, "Turn"),
+    (check_equation, mutants.queries_at_the_first_position, "Turn"),
 ]
 test_a_mutant_is_caught = mutants.build_test(MUTANTS)

@@ -7,6 +7,7 @@ fail. The names say what is wrong.
 from .catching import Table, assert_caught, build_test, each
 from .exports import *  # noqa: F403
 from .models import *  # noqa: F403  # one name a fault
+from .moving import *  # noqa: F403
 from .options import *  # noqa: F403
 from .schemes import *  # noqa: F403
 from .scores import *  # noqa: F403
