@@ -105,7 +105,7 @@ GENERAL_OPTIONS = (
     Option(
         "position_global_base",
         float,
-        "rope, xpos: --position-rope-base of global layers (default: the base of local layers)",
+        "rope, xpos, pope: --position-rope-base of global layers (default: that of local layers)",
         check=at_least(2),
     ),
     Option(
@@ -405,10 +405,12 @@ class PositionConfig:
 
     def _set_defaults(self) -> None:
         """Set the defaults of the options that are not given."""
+        defaults = default_options(self.scheme)
         has_gain = self._has_option("position_gain")
-        if has_gain and self.position_start == "blind" and self.position_gain is None:
+        is_blind = self.position_start == "blind" != defaults.get("position_start")
+        if has_gain and is_blind and self.position_gain is None:
             self.position_gain = 1.0
-        for name, default in default_options(self.scheme).items():
+        for name, default in defaults.items():
             # per-head segments have another default gain than the scheme
             if getattr(self, name) is None and name != "position_gain":
                 setattr(self, name, default)
@@ -470,13 +472,12 @@ class PositionConfig:
                 "--position-input for positions at the input of all layers"
             )
         scheme = self.layer_kinds[-1].position_scheme
-        if self.position_global_base is not None and scheme not in schemes_with(
-            "position_rope_base"
-        ):
+        with_base = schemes_with("position_rope_base")
+        if self.position_global_base is not None and scheme not in with_base:
             raise UserError(
                 f"--position-global-base {self.position_global_base} needs global layers with "
                 f"rotations, but their scheme is {scheme}: leave it out, or set "
-                f"--position-global-scheme to {' or '.join(schemes_with('position_rope_base'))}"
+                f"--position-global-scheme to one of {', '.join(with_base)}"
             )
 
     def _has_option(self, name: str) -> bool:
@@ -523,7 +524,7 @@ class PositionConfig:
 
 def reads_positions(config: PositionConfig) -> bool:
     """Whether the model's output depends on the positions of tokens."""
-    schemes = {kind.scheme for kind in config.layer_kinds}
+    schemes = {kind.scheme for kind in config.layer_kinds if not kind.scheme.moves}
     return (
         config.scheme.compressed
         or (config.position_input or config.scheme.input) != "none"

@@ -4,6 +4,7 @@ Hooks record the inputs of each attention, and the reference backend computes th
 fairseq's attention is treated as attention without position schemes.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -15,7 +16,14 @@ from torch import Tensor
 from ..attention.attend import create_call
 from ..attention.backends import AttentionCall
 from ..attention.backends.reference import attention_scores
-from ..attention.context import Context, Schemes, query_scale, transform_queries_and_keys
+from ..attention.context import (
+    Context,
+    Schemes,
+    find_moving_scheme,
+    query_scale,
+    transform_queries_and_keys,
+)
+from ..attention.moving import move_positions
 from ..positions.layout import Layout
 from ..positions.scores import Factors
 from ..positions.segments import SegmentScores
@@ -41,7 +49,7 @@ class PositionScore:
         layer: counted from 1; 0: all layers share the score. If local and global layers share one
             score each, the first layer of the kind
         matrix: (H, T, S); H is 1 if heads share the score. A score that depends on words, such as
-            Shaw's, is averaged over the text
+            Shaw's or FoX's, is averaged over the text
         rank: an upper bound of the rank of ``matrix``; None: unknown
         compressed: whether keys are mixtures of tokens
     """
@@ -191,7 +199,11 @@ def add_attention(
         layer_schemes = module.layer_schemes()
     else:  # stock fairseq's attention has a mask instead of a context
         query, key, context = inputs["query"], inputs["key"], STOCK_CONTEXT
-    schemes, layout = layer_schemes or context.shared, context.layout
+    schemes = layer_schemes or context.shared
+    moving = find_moving_scheme(schemes)
+    if moving is not None:
+        context, _ = move_positions(moving, query, context)
+    layout = context.layout
     scale = query_scale(schemes, module.head_dim)
     compress = getattr(module, "compress_k", None) or context.compress  # (T, B, d) -> (k, B, d)
     compressed = compress is not None
@@ -212,12 +224,13 @@ def add_attention(
     logits = attention_scores(whole, masked=False)  # (B, H, T, S)
     bound = None  # the largest rank of the logits by DIET's theorem 1
     reads_words = any(scheme.kinds & WORD_KINDS for scheme in schemes)
+    widening = math.prod(scheme.widening for scheme in schemes)
     if not reads_words and (term is None or rank is not None):
         # a transformation mixes words and positions, and adds no rank
         transforms = any("transform" in scheme.kinds for scheme in schemes)
-        bound = min(logits.size(-2), module.head_dim + (0 if transforms else rank or 0))
+        bound = min(logits.size(-2), module.head_dim * widening + (0 if transforms else rank or 0))
     scores.logits.append(statistics(place, layer, logits, bound, compressed))
-    is_shared = not layer_schemes and not reads_words
+    is_shared = not layer_schemes and not reads_words and moving is None
     if is_shared and layer > max(1, sharing_layer):
         return
     number = sharing_layer if is_shared else layer
@@ -265,14 +278,15 @@ def position_term(call: AttentionCall) -> tuple[Tensor | None, int | None]:
     Vectors that a scheme adds to queries and keys count only by their product with each other.
     """
     terms = list(call.scores)
-    zeros = torch.zeros_like(call.q), torch.zeros_like(call.k)
-    query, key = transform_queries_and_keys(call.schemes, *zeros, call.layout)
+    width = call.q.size(-1) // math.prod(scheme.widening for scheme in call.schemes)
+    zeros = [torch.zeros_like(x[..., :width]) for x in (call.q, call.k)]
+    query, key = transform_queries_and_keys(call.schemes, zeros[0], zeros[1], call.layout)
     if query.any() or key.any():
         terms.append(Factors(query, key))
     if not terms:
         return None, None
     matrices = torch.broadcast_tensors(*(term.dense(call.layout).mean(0) for term in terms))
-    ranks = [term.query.size(-1) for term in terms if isinstance(term, Factors)]
+    ranks = [term.rank for term in terms if isinstance(term, Factors)]
     total = torch.stack(matrices).sum(0) / call.temperature
     return total, sum(ranks) if len(ranks) == len(terms) else None
 

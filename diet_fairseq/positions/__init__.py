@@ -9,9 +9,11 @@ from .cope import Cope
 from .deberta import Deberta
 from .diet_abs import DietAbs, DietAbsLin
 from .distances import Alibi, Cpb, Fire, Kerple, Sandwich
+from .fox import Fox
 from .input import InputPositions, Learned, Linformer, NoPositions, Sinusoidal
 from .layout import Layout
 from .options import Option
+from .pope import Pope
 from .relative import T5, DietRel
 from .rope import Rope, Xpos
 from .shaw import Shaw
@@ -33,6 +35,7 @@ SCHEMES: dict[str, type[PositionScheme]] = {
     "bert_ad": BertAd,
     "rope": Rope,
     "xpos": Xpos,
+    "pope": Pope,
     "diet_rel": DietRel,
     "diet_abs": DietAbs,
     "alibi": Alibi,
@@ -40,6 +43,7 @@ SCHEMES: dict[str, type[PositionScheme]] = {
     "sandwich": Sandwich,
     "fire": Fire,
     "cpb": Cpb,
+    "fox": Fox,
     "linformer": Linformer,
     "diet_abs_lin": DietAbsLin,
 }

@@ -162,13 +162,16 @@ class PositionScheme(nn.Module):
     cross: ClassVar[type["PositionScheme"] | None] = None
     #: prefixes of the names of parameters that `zero` sets to 0 (default: all parameters)
     zero_init: ClassVar[tuple[str, ...]] = ("",)
+    #: whether `zero` makes the term zero; False: only as near to zero as it still learns, so that a
+    #: warm start warns that the model begins with another function than the checkpoint
+    can_be_zero: ClassVar[bool] = True
     #: the number of terms that share the scale of the content score; an option may change it. If
     #: it does not follow from the names of the parameters, a buffer ``terms`` contains it, which
     #: `models.warm_start` reads
     score_terms: int = 1
     #: the type of `score`: `Offsets`, `Factors`, `Dense` or a subclass
     score_type: type[Score] = Dense
-    #: the rank r of a score of the type `Factors`
+    #: the number of columns of a score of the type `Factors`: its rank r, or 6 for `Differences`
     rank: int = 0
     #: the factor by which `transform` widens queries and keys
     widening: ClassVar[int] = 1
@@ -225,7 +228,10 @@ class PositionScheme(nn.Module):
         }
 
     def zero(self) -> None:
-        """Set the parameters of `zero_init` to 0, so that all terms are zero but can be trained."""
+        """Set the parameters of `zero_init` to 0, so that all terms are zero but can be trained.
+
+        A scheme whose terms can't be zero and learn has ``can_be_zero = False``.
+        """
         for name, parameter in self.named_parameters():
             if name.startswith(self.zero_init):
                 nn.init.zeros_(parameter)

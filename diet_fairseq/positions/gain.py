@@ -15,14 +15,14 @@ GAIN = Option(
     "position_gain",
     float,
     "constant factor between the parameters and the score, or each factor of the score "
-    "(default: by scheme; 1 with --position-start blind)",
+    "(default: by scheme; 1 with --position-start blind, except for fox)",
     check=check_positive,
 )
 START = Option(
     "position_start",
     str,
     "initial scores: as in the papers, with gain 1 (blind), or with a peak at a different offset "
-    "in each head (local) (default: local)",
+    "in each head, or for fox with a different decay (local) (default: local; fox: blind)",
     default="local",
     choices=("blind", "local"),
 )

@@ -24,8 +24,8 @@ def check_share(flag: str, value: float) -> None:
 BASE = Option(
     "position_rope_base",
     float,
-    "rope, xpos: base of the frequencies; pair m rotates by base^(-2m / d_h) radians per "
-    "token (default: 10,000)",
+    "rope, xpos, pope: base of the frequencies; pair m rotates by base^(-2m / d_h) radians per "
+    "token, and dimension c of pope by base^(-c / d_h) (default: 10,000)",
     default=10000.0,
     check=at_least(2),
 )

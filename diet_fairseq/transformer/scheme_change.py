@@ -84,14 +84,22 @@ def adapt(
     ):
         return dict(checkpoint)
 
+    not_zero: set[str] = set()
     for name, module in model.named_modules():
         if not any(parameter.startswith(f"{name}.") for parameter in missing):
             continue
         if isinstance(module, PositionScheme):
             module.zero()
+            if not module.can_be_zero:
+                not_zero.add(type(module).__name__)
         elif name.endswith(("embed_segments", "embed_positions")):
             for parameter in module.parameters():
                 nn.init.zeros_(parameter)
+    for scheme in sorted(not_zero):
+        logger.warning(
+            "the position term of %s can't be zero and learn: before training, the model computes"
+            " another function than the checkpoint", scheme,
+        )  # fmt: skip
     adapted, means = {**model.state_dict(), **taken}, {}
     if keeps_mean:
         means = find_position_means(model, {name: parameters[name] for name in unexpected})

@@ -99,6 +99,20 @@ def test_relative_scores_are_explained_by_the_offset(scheme):
     assert {round(row["offset share"], 3) for row in rows} == {1.0}
 
 
+@pytest.mark.parametrize("sharing", ["none", "layer"])
+def test_fox_has_a_curve_of_its_mean_decay_for_every_layer_and_head(sharing):
+    case = Case("fox", family="roberta").but(position_sharing=sharing)
+    _, scores = scores_of(tiny.model_of(case))
+    assert [score.layer for score in scores.positions] == [1, 2]
+    for score in scores.positions:
+        assert score.matrix.diagonal(0, -2, -1).abs().max() == 0
+        means = torch.stack([score.matrix.diagonal(d, -2, -1).mean(-1) for d in range(LENGTH)])
+        assert bool((means.diff(dim=0) < 0).all())
+        assert tiny.difference(score.matrix[0], score.matrix[1]) > 0.1
+    curve = [row["score"] for row in tables.offset_rows(scores)][: 2 * LENGTH - 1]
+    assert curve == sorted(curve[:LENGTH]) + sorted(curve[LENGTH:], reverse=True)
+
+
 def test_the_first_token_stands_out_where_tupe_unties_it():
     def share(untie):
         case = Case("tupe_a", family="bert").but(position_untie_cls=untie)

@@ -56,8 +56,9 @@ KEEPS_INPUT = [
     for case in FIRST + FIRST_BERTS
     # compressed keys are no other model's from the start: see attention/test_compressed.py
     if case.scheme == "learned" or (case.kind.in_attention and not case.kind.compressed)
-    # nor is a fixed score
+    # nor is a fixed score, nor one that is never zero
     if case.scheme == "learned" or tiny.has_parameters(case.scheme)
+    if case.kind.can_be_zero
 ]
 
 
@@ -107,6 +108,17 @@ def test_a_warm_start_tells_what_it_did(caplog):
     assert "not loaded: encoder.sentence_encoder.embed_positions.weight" in caplog.text
 
 
+@pytest.mark.parametrize(("scheme", "name"), [("fox", "Fox"), ("pope", "Pope"), ("t5", None)])
+def test_a_warm_start_names_positions_that_cannot_begin_at_zero(caplog, scheme, name):
+    with caplog.at_level(logging.WARNING, "diet_fairseq"):
+        warm(Case(scheme, family="roberta"), stock_roberta().state_dict())
+    expected = [
+        f"the position term of {name} can't be zero and learn: before training, the model computes "
+        "another function than the checkpoint"
+    ]
+    assert [record.getMessage() for record in caplog.records] == (expected if name else [])
+
+
 def test_a_warm_start_between_our_own_encoders_keeps_the_positions():
     roberta = tiny.model_of(Case("diet_abs", family="roberta"))
     bert = warm(Case("diet_abs", family="bert"), roberta.state_dict())
@@ -117,6 +129,7 @@ IN_ATTENTION = [
     case
     for case in FIRST
     if case.kind.in_attention and not case.kind.compressed and tiny.has_parameters(case.scheme)
+    if case.kind.can_be_zero
 ]
 
 

@@ -107,7 +107,7 @@ def not_global(scheme: str) -> str:
 def no_base(scheme: str) -> str:
     return (
         "--position-global-base 500.0 needs global layers with rotations, but their scheme is "
-        f"{scheme}: leave it out, or set --position-global-scheme to rope or xpos"
+        f"{scheme}: leave it out, or set --position-global-scheme to one of rope, xpos, pope"
     )
 
 

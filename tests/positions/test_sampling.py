@@ -22,7 +22,7 @@ CASES = [
     for case in tiny.first_of_each_scheme(tiny.TRANSLATION) + tiny.first_of_each_scheme(
         [case for case in tiny.ENCODERS if not case.kind.compressed]
     )
-    if case.scheme not in ("none", "cope")
+    if case.scheme not in ("none", "cope", "fox")
 ]  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from diet_fairseq.attention.context import compute_scores, dense_sum
 from diet_fairseq.attention.rows import row_scores
 from diet_fairseq.errors import UserError
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit, PositionScheme, relative
+from diet_fairseq.positions.base import find_score_kind
 from diet_fairseq.positions.layout import Layout, toeplitz
 from diet_fairseq.positions.scores import Factors, Offsets, Rows
 from tests.support import mutants, tiny
@@ -46,7 +47,7 @@ def check_contract(case: Case) -> None:
         keys = attention.seen(tokens.eq(PAD)).size(-1)
         score, kinds = scheme.score(layout), scheme.kinds
         typed = kinds & {"offsets", "factors", "dense"}
-        assert typed == (set() if score is None else {type(score).__name__.lower()})
+        assert typed == (set() if score is None else {find_score_kind(type(score))})
         if score is not None:
             matrix = score.dense(layout)
             assert matrix.shape[0] in (1, sentences)
@@ -57,8 +58,9 @@ def check_contract(case: Case) -> None:
             with torch.autocast("cpu", torch.bfloat16):
                 assert scheme.score(layout).dense(layout).dtype is torch.float32
         if isinstance(score, Factors):
-            close(score.query @ score.key.mT, matrix, **TOLERANCE)
-            assert score.query.size(-1) == scheme.rank
+            query, key = score.columns(torch.float32)
+            close(query @ key.mT, matrix, **TOLERANCE)
+            assert score.columns(torch.bfloat16)[0].size(-1) == scheme.rank
         if isinstance(score, Offsets):
             if layout.is_toeplitz:
                 assert torch.equal(toeplitz(score.line, length).unsqueeze(0), matrix)
@@ -71,7 +73,8 @@ def check_contract(case: Case) -> None:
         q = tiny.vectors(sentences, tiny.HEADS, length, tiny.DIM // tiny.HEADS)
         k = tiny.vectors(sentences, tiny.HEADS, keys, tiny.DIM // tiny.HEADS)
         changed = scheme.transform(q, k, layout)
-        assert [x.shape for x in changed] == [q.shape, k.shape]
+        wide = q.size(-1) * scheme.widening
+        assert [x.shape for x in changed] == [(*x.shape[:-1], wide) for x in (q, k)]
         assert ("transform" in kinds) == any(
             not torch.equal(x, y) for x, y in zip(changed, (q, k), strict=True)
         )

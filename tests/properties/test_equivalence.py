@@ -130,7 +130,7 @@ def test_the_model_returns_what_fairseq_s_model_returns():
 LEARNING = {
     case.scheme
     for case in tiny.first_of_each_scheme(tiny.IN_ATTENTION)
-    if tiny.has_parameters(case.scheme)
+    if tiny.has_parameters(case.scheme) and case.kind.can_be_zero
 }
 
 

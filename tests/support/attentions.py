@@ -7,11 +7,12 @@ import torch
 from torch import Tensor
 
 from diet_fairseq.attention.context import Schemes, drop_none
+from diet_fairseq.attention.moving import sum_steps
 from diet_fairseq.positions import PositionScheme
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.segments import SegmentScores
 from diet_fairseq.transformer import PositionalAttention
-from tests.support.tiny import Model, is_encoder
+from tests.support.tiny import Model, is_encoder, vectors
 
 
 @dataclass(frozen=True)
@@ -61,10 +62,20 @@ class Attention:
     def layout(
         self, padding: Tensor, full_context: bool = False, segments: Tensor | None = None
     ) -> Layout:
-        """The layout for this (B, T) padding; in cross-attention that of both sides."""
+        """The layout for this (B, T) padding; in cross-attention that of both sides.
+
+        For schemes with steps, positions are moved by random tokens.
+        """
         causal = self.causal and not full_context
         layout = Layout.of_self_attention(padding, causal=causal, segments=segments)
-        return Layout.of_cross_attention(layout, padding) if self.is_cross else layout
+        if self.is_cross:
+            return Layout.of_cross_attention(layout, padding)
+        if self.scheme is not None and self.scheme.moves:
+            x = vectors(*padding.shape, self.module.embed_dim, seed=6)
+            with torch.no_grad():
+                moved = sum_steps(self.scheme, x, layout)
+            return layout.move(moved, moved)
+        return layout
 
     def __call__(self, x: Tensor, layout: Layout, weights: bool = False) -> Tensor:
         """Queries and keys x (B, T, d) -> (B, T, d), or the weights (B, H, T, T)."""

@@ -84,6 +84,7 @@ OTHER_VALUES: list[dict[str, Any]] = [
     {"position_slopes": "learned"},
     {"position_kerple": "power"},
     {"position_fire_width": 5},
+    {"position_fox_gates": "head"},
     {"position_rope_base": 100.0},
     {"position_rope_share": 0.5},
     {"position_rope_scaling": "linear", "position_rope_factor": 2.0},

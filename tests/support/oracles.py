@@ -30,6 +30,9 @@ class Oracle:
     def read(self, module: Any) -> None:
         """Look at the layer's own projections."""
 
+    def read_tokens(self, tokens: Tensor) -> None:
+        """Look at the layer's input (T, d)."""
+
     def score(self, head: int, i: int, j: int, query: Vector, key: Vector) -> Number | float:
         return 0.0
 
@@ -58,6 +61,7 @@ def attention(queries: Tensor, keys: Tensor, module: Any, oracle: Oracle, causal
     """
     heads, width = module.num_heads, module.head_dim
     oracle.read(module)
+    oracle.read_tokens(keys)
     q = linear(module.q_proj, queries)
     k = linear(module.k_proj, oracle.keys_of(keys))
     v = linear(module.v_proj, oracle.values_of(keys))
@@ -376,6 +380,47 @@ class CpbOracle(NetworkOracle):
         return 16 / (1 + math.exp(-self.network(head, spaced))) - 8
 
 
+class FoxOracle(Oracle):
+    """Lin et al. (2025), eq. 6: the logarithms of the gates after the earlier of two tokens, added.
+
+    In encoders the same for both directions.
+    """
+
+    def __init__(self, scheme: Any, fox_gates: str = "token") -> None:
+        self.bias = scheme.gain * scheme.gate_bias.double()  # (H,)
+        self.weight = scheme.gates.weight.double() if fox_gates == "token" else None  # (H, d)
+
+    def read_tokens(self, tokens: Tensor) -> None:
+        self.gates = []  # a list for each token, of a number for each head
+        for x in tokens.double():
+            logits = self.bias if self.weight is None else self.weight @ x + self.bias
+            self.gates.append([1 / (1 + math.exp(-logit)) for logit in logits.tolist()])
+
+    def score(self, head: int, i: int, j: int, *_: Vector) -> float:
+        first, last = sorted((i, j))
+        kept = 1.0
+        for gates in self.gates[first + 1 : last + 1]:
+            kept *= gates[head % len(gates)]
+        return math.log(kept)
+
+
+class PopeOracle(Oracle):
+    """Gopalakrishnan et al. (2025), eq. 6: softplus(q) softplus(k) cos(...), in place of q . k."""
+
+    def __init__(self, scheme: Any, rope_base: float = 10000.0) -> None:
+        self.delta, self.base = scheme.delta.double(), rope_base  # (H, 1, d_h)
+
+    def score(self, head: int, i: int, j: int, query: Vector, key: Vector) -> Number:
+        total = -query @ key
+        delta = self.delta[head % len(self.delta), 0]
+        for c in range(len(query)):
+            shift = min(max(float(delta[c]), -2 * math.pi), 0.0)
+            angle = (j - i) * self.base ** (-c / len(query)) + shift
+            size = torch.log1p(query[c].exp()) * torch.log1p(key[c].exp())
+            total = total + size * math.cos(angle)
+        return total / math.sqrt(len(query))
+
+
 class TransformerXLOracle(Oracle):
     """Dai et al. (2019), section 3.3: (q_i + u) k_j + (q_i + v) W_R r_{i-j}, but for q_i k_j."""
 
@@ -463,6 +508,9 @@ class WithSegments(Oracle):
 
     def read(self, module: Any) -> None:
         self.positions.read(module)
+
+    def read_tokens(self, tokens: Tensor) -> None:
+        self.positions.read_tokens(tokens)
 
     def logits(self, head: int, i: int, query: Vector, logits: list[Number]) -> list[Number]:
         return self.positions.logits(head, i, query, logits)
@@ -573,12 +621,15 @@ ORACLES: dict[str, Callable[..., Oracle]] = {
     "sandwich": SandwichOracle,
     "fire": FireOracle,
     "cpb": CpbOracle,
+    "fox": FoxOracle,
+    "pope": PopeOracle,
     "diet_abs_lin": DietAbsOracle,  # beside `Compressed`
 }
 #: which of a scheme's options change its equation; the others show in its parameters' shapes
 IN_THE_EQUATION = (
     *("buckets", "max_distance", "untie_cls"),
     *("no_layer_norm", "no_rescale", "relative", "slopes", "kerple"),
+    "fox_gates",
     *("rope_base", "rope_share", "rope_scaling", "rope_factor", "rope_trained"),
 )
 TUPE_A_S = ("untie_cls", "no_layer_norm", "no_rescale")
