@@ -20,6 +20,14 @@ SLOPES = Option(
     default="fixed",
     choices=("fixed", "learned"),
 )
+ALIBI = Option(
+    "position_alibi",
+    str,
+    "alibi: keys after the query count as keys before it at the same distance (symmetric), or as "
+    "half a token nearer (shifted) (default: symmetric)",
+    default="symmetric",
+    choices=("symmetric", "shifted"),
+)
 KERPLE = Option(
     "position_kerple",
     str,
@@ -48,22 +56,28 @@ class Alibi(PositionScheme):
     """ALiBi, Press et al. (2022), section 3: score(i, j) = -m_h |i - j|, unscaled.
 
     The paper has causal attention only. In encoders and in cross-attention the score is symmetric,
-    as its first author proposes (github.com/ofirpress/attention_with_linear_biases/issues/5).
-    `published_slopes` computes m. ``slopes`` (H,) are learned slopes, which can have either sign;
+    as its first author proposes (github.com/ofirpress/attention_with_linear_biases/issues/5). With
+    ``alibi`` "shifted" a key after the query counts as half a token nearer, so that an encoder can
+    distinguish left from right, as in the encoders of github.com/EIFY/fairseq. `published_slopes`
+    computes m. ``slopes`` (H,) are learned slopes, which can have either sign;
     the paper reports that they did not extrapolate. Fixed slopes are not parameters, so
     ``--position-sharing`` does not affect them. If the heads of a layer share one learned slope,
     its initial value is the published slope of a single head.
     """
 
     score_type = Offsets
-    options = (SLOPES,)
+    options = (SLOPES, ALIBI)
 
-    def __init__(self, shape: AttentionShape, *, slopes: str) -> None:
+    def __init__(self, shape: AttentionShape, *, slopes: str, alibi: str) -> None:
         super().__init__(shape)
+        self.shift = 0.5 if alibi == "shifted" else 0.0
         self.slopes = nn.Parameter(published_slopes(shape.heads)) if slopes == "learned" else None
 
     def score(self, layout: Layout) -> Offsets:
-        distances = layout.offset_line.abs()  # (number of offsets,)
+        offsets = layout.offset_line
+        distances = offsets.abs()  # (number of offsets,)
+        if self.shift:
+            distances = distances - self.shift * (offsets > 0)
         if self.slopes is None:
             heads = self.shape.embed_dim // self.shape.head_dim
             slopes = published_slopes(heads, distances.device)

@@ -225,6 +225,29 @@ def test_alibi_in_cross_attention_counts_from_both_beginnings() -> None:
     check_across(ACROSS)
 
 
+#: EIFY/fairseq, README: the biases of a slope of 1
+SHIFTED = [
+    [0, -0.5, -1.5, -2.5, -3.5],
+    [-1, 0, -0.5, -1.5, -2.5],
+    [-2, -1, 0, -0.5, -1.5],
+    [-3, -2, -1, 0, -0.5],
+    [-4, -3, -2, -1, 0],
+]
+
+
+def check_shifted(slopes: str) -> None:
+    score = matrix_of(scheme_of("alibi", slopes=slopes, alibi="shifted"), full(5))[0]
+    expected = torch.tensor(slopes_by_the_paper(4)).view(-1, 1, 1) * torch.tensor(SHIFTED)
+    close(score, expected)
+    causal = matrix_of(scheme_of("alibi", slopes=slopes, causal=True), full(5))[0]
+    close(score.tril(), causal.tril())
+
+
+@pytest.mark.parametrize("slopes", ["fixed", "learned"])
+def test_shifted_alibi_has_the_biases_of_its_source_in_encoders(slopes: str) -> None:
+    check_shifted(slopes)
+
+
 def test_learned_slopes_start_from_the_published_ones() -> None:
     learned, fixed = scheme_of("alibi", slopes="learned"), scheme_of("alibi")
     assert not list(fixed.parameters())
@@ -295,6 +318,7 @@ def test_fire_starts_as_the_paper_s_listing() -> None:
 MUTANTS: mutants.Table = [
     (check_bloom, mutants.slopes_of_a_formula_for_powers_of_two, 12),
     (check_across, mutants.a_cross_score_of_slots, ACROSS),
+    (check_shifted, mutants.scores_of_the_other_direction, "fixed"),
     (check_kerple, mutants.kernels_without_bounds, "power"),
     (check_bound, mutants.kernels_that_are_stuck_at_a_bound, "log"),
     (check_sandwich, mutants.ratios_that_multiply, 4),

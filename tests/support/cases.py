@@ -82,6 +82,7 @@ OTHER_VALUES: list[dict[str, Any]] = [
     {"position_no_rescale": True},
     {"position_relative": "product"},
     {"position_slopes": "learned"},
+    {"position_alibi": "shifted"},
     {"position_kerple": "power"},
     {"position_fire_width": 5},
     {"position_fox_gates": "head"},

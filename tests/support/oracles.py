@@ -305,17 +305,22 @@ class FreeOracle(Oracle):
 
 
 class AlibiOracle(Oracle):
-    """Press et al. (2022), section 3: -m |i - j|, m = 2^(-8 h / H) for h = 1 ... H, or learned."""
+    """Press et al. (2022), section 3: -m |i - j|, m = 2^(-8 h / H) for h = 1 ... H, or learned.
 
-    def __init__(self, scheme: Any, slopes: str = "fixed") -> None:
+    Shifted as in EIFY/fairseq: 0.5 m is added where j > i.
+    """
+
+    def __init__(self, scheme: Any, slopes: str = "fixed", alibi: str = "symmetric") -> None:
+        self.is_shifted = alibi == "shifted"
         self.slopes = scheme.slopes.double() if slopes == "learned" else None
         self.heads = scheme.shape.embed_dim // scheme.shape.head_dim
         assert self.heads & (self.heads - 1) == 0
 
     def score(self, head: int, i: int, j: int, *_: Vector) -> Number | float:
+        distance = j - i - 0.5 if self.is_shifted and j > i else abs(i - j)
         if self.slopes is None:
-            return -(2 ** (-8 * (head + 1) / self.heads)) * abs(i - j)
-        return -self.slopes[head % len(self.slopes)] * abs(i - j)
+            return -(2 ** (-8 * (head + 1) / self.heads)) * distance
+        return -self.slopes[head % len(self.slopes)] * distance
 
 
 class KerpleOracle(Oracle):
@@ -628,7 +633,7 @@ ORACLES: dict[str, Callable[..., Oracle]] = {
 #: which of a scheme's options change its equation; the others show in its parameters' shapes
 IN_THE_EQUATION = (
     *("buckets", "max_distance", "untie_cls"),
-    *("no_layer_norm", "no_rescale", "relative", "slopes", "kerple"),
+    *("no_layer_norm", "no_rescale", "relative", "slopes", "alibi", "kerple"),
     "fox_gates",
     *("rope_base", "rope_share", "rope_scaling", "rope_factor", "rope_trained"),
 )

@@ -59,6 +59,11 @@ def the_lowest_frequencies_turn(original, self, *args, **options):
 # --- distances -------------------------------------------------------------------------------
 
 
+@instead_of(distances.Alibi, "score")
+def scores_of_the_other_direction(original, self, layout):
+    return Offsets(original(self, layout).line.flip(-1))
+
+
 @instead_of(distances, "published_slopes")
 def slopes_of_a_formula_for_powers_of_two(original, heads, device=None):
     return torch.exp2(-8 / heads * torch.arange(1, heads + 1, device=device))
