@@ -42,20 +42,60 @@ SCALING = Option(
     str,
     "rope: scaling of the frequencies for inputs longer than in training (default: none)",
     default="none",
-    choices=("none", "linear", "yarn"),
+    choices=("none", "linear", "yarn", "dynamic", "longrope"),
 )
 FACTOR = Option(
     "position_rope_factor",
     float,
-    "rope: length of the inputs divided by the length in training (linear, yarn)",
+    "rope: length of the inputs divided by the length in training (all scalings)",
     check=at_least(1),
 )
 TRAINED = Option(
     "position_rope_trained",
     int,
-    "rope: number of positions that the model was trained on (yarn)",
+    "rope: number of positions that the model was trained on (yarn, dynamic, longrope)",
     check=at_least(1),
 )
+
+
+def parse_divisors(flag: str, text: str) -> list[float]:
+    """The numbers of a text like "1,1.5,4".
+
+    Raises:
+        UserError: a number is not above 0, or the text has something else
+    """
+    try:
+        divisors = [float(number) for number in text.split(",")]
+    except ValueError:
+        divisors = []
+    if not divisors or not all(0 < divisor < math.inf for divisor in divisors):
+        raise UserError(
+            f"{flag} must be numbers above 0, one for each pair of dimensions of a head, separated "
+            f"by commas, but is {text!r}"
+        )
+    return divisors
+
+
+SHORT = Option(
+    "position_rope_short",
+    str,
+    "rope: divisors of the frequencies of inputs up to --position-rope-trained, one for each pair "
+    "of a head's dimensions, such as 1,1.5,4,8 (longrope)",
+    check=parse_divisors,
+)
+LONG = Option(
+    "position_rope_long",
+    str,
+    "rope: divisors of the frequencies of longer inputs (longrope)",
+    check=parse_divisors,
+)
+#: the options that a scaling needs
+NEEDS: dict[str, tuple[Option, ...]] = {
+    "linear": (FACTOR,),
+    "yarn": (FACTOR, TRAINED),
+    "dynamic": (FACTOR, TRAINED),
+    "longrope": (FACTOR, TRAINED, SHORT, LONG),
+}
 
 
 class Rope(PositionScheme):
@@ -74,9 +114,17 @@ class Rope(PositionScheme):
     once in ``rope_trained`` positions by the factor, and interpolates for pairs that rotate up to
     32 times. It also multiplies queries and keys by 0.1 ln(factor) + 1 each, as a temperature of
     the softmax, including the pairs that p-RoPE does not rotate.
+
+    "dynamic" and "longrope" are as in transformers, except that the length of an input counts its
+    tokens, not those of the longest input of the batch. "dynamic" (NTK scaling) has a larger base
+    for an input of n > ``rope_trained`` tokens: base (factor n / trained - factor + 1)^(d_h / (d_h
+    - 2)). "longrope" (Ding et al. 2024) divides frequencies by ``rope_short`` or, if n is above
+    ``rope_trained``, by ``rope_long``, and multiplies queries and keys by
+    sqrt(1 + ln(factor) / ln(trained)). Both are refused in decoders, whose cached keys would have
+    the frequencies of other lengths.
     """
 
-    options: ClassVar[tuple[Option, ...]] = (BASE, SHARE, SCALING, FACTOR, TRAINED)
+    options: ClassVar[tuple[Option, ...]] = (BASE, SHARE, SCALING, FACTOR, TRAINED, SHORT, LONG)
 
     def __init__(
         self,
@@ -87,6 +135,8 @@ class Rope(PositionScheme):
         rope_scaling: str = "none",
         rope_factor: float | None = None,
         rope_trained: int | None = None,
+        rope_short: str | None = None,
+        rope_long: str | None = None,
     ) -> None:
         super().__init__(shape)
         if shape.head_dim % 2:
@@ -94,20 +144,35 @@ class Rope(PositionScheme):
                 "a head's dimension must be even, because rotary positions rotate pairs, but is "
                 f"{shape.head_dim}: change the model's width or number of heads"
             )
-        check_scaling(rope_scaling, rope_factor, rope_trained)
+        check_scaling(rope_scaling, (rope_factor, rope_trained, rope_short, rope_long))
+        if shape.causal and rope_scaling in ("dynamic", "longrope"):
+            raise UserError(
+                f"{SCALING.flag} must be none, linear or yarn in a decoder, because cached keys "
+                f"would have the frequencies of shorter inputs, but is {rope_scaling}"
+            )
         self.base, self.scaling, self.factor = rope_base, rope_scaling, rope_factor or 1.0
+        self.trained = rope_trained or 1
         self.pairs = max(1, int(rope_share * shape.head_dim // 2))
         self.magnitude = 1.0
         frequencies = [rope_base ** (-2 * m / shape.head_dim) for m in range(shape.head_dim // 2)]
+        tables = [frequencies]
         if rope_scaling == "linear":
-            frequencies = [frequency / self.factor for frequency in frequencies]
-        if rope_scaling == "yarn" and rope_trained is not None:
-            frequencies = scale_yarn_frequencies(frequencies, rope_base, self.factor, rope_trained)
+            tables = [[frequency / self.factor for frequency in frequencies]]
+        if rope_scaling == "yarn":
+            tables = [scale_yarn_frequencies(frequencies, rope_base, self.factor, self.trained)]
             self.magnitude = 0.1 * math.log(self.factor) + 1
-        frequencies[self.pairs :] = [0.0] * (len(frequencies) - self.pairs)
+        if rope_scaling == "longrope":
+            divisors = (SHORT.flag, rope_short or ""), (LONG.flag, rope_long or "")
+            tables = [divide_frequencies(frequencies, *given) for given in divisors]
+            if self.factor > 1:
+                self.magnitude = math.sqrt(
+                    1 + math.log(self.factor) / math.log(max(self.trained, 2))
+                )
+        for table in tables:
+            table[self.pairs :] = [0.0] * (len(table) - self.pairs)
         # numbers, not a buffer, which `half()` would round
-        self.frequencies = tuple(frequencies)
-        scaling = rope_scaling, rope_factor, rope_trained
+        self.frequencies, self.long_frequencies = tuple(tables[0]), tuple(tables[-1])
+        scaling = rope_scaling, rope_factor, rope_trained, rope_short, rope_long
         self.cache_key = type(self), shape.head_dim, rope_base, self.pairs, scaling
 
     @classmethod
@@ -118,6 +183,12 @@ class Rope(PositionScheme):
             "scaling": options.get("rope_scaling", "none"),
             "factor": options.get("rope_factor") or 1.0,
             "trained": options.get("rope_trained"),
+            # descriptions of earlier checkpoints lack these keys
+            **{
+                name: options[f"rope_{name}"]
+                for name in ("short", "long")
+                if options.get(f"rope_{name}")
+            },
         }
 
     def transform(self, q: Tensor, k: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
@@ -134,20 +205,46 @@ class Rope(PositionScheme):
 
     def _compute_rotations(self, layout: Layout, dtype: torch.dtype) -> tuple[CosSin, CosSin]:
         queries, keys = layout.query_positions, layout.key_positions
-        key_rotation = self._rotation(keys, self.magnitude, dtype)
+        rates = self._scale_by_length(layout)
+        key_rotation = self._rotation(keys, self.magnitude, dtype, rates)
         if queries.shape == keys.shape:  # queries are the last of the keys
             return key_rotation, key_rotation
-        return self._rotation(queries, self.magnitude, dtype), key_rotation
+        return self._rotation(queries, self.magnitude, dtype, rates), key_rotation
 
-    def _rotation(self, positions: Tensor, magnitude: Tensor | float, dtype: torch.dtype) -> CosSin:
+    def _scale_by_length(self, layout: Layout) -> Tensor | None:
+        """The frequencies for the lengths of the inputs, (B|1, 1, 1, 1, d_h / 2), or None."""
+        if self.scaling not in ("dynamic", "longrope"):
+            return None
+        lengths = count_tokens(layout)[:, None, None, None, None]  # (B|1, 1, 1, 1, 1)
+        short, long = (
+            torch.tensor(rates, device=lengths.device)
+            for rates in (self.frequencies, self.long_frequencies)
+        )
+        if self.scaling == "longrope":
+            return torch.where(lengths > self.trained, long, short)
+        stretch = self.factor * lengths.clamp(min=self.trained) / self.trained - (self.factor - 1)
+        pairs = torch.arange(len(self.frequencies), device=lengths.device)
+        return short * stretch ** (-pairs / max(len(self.frequencies) - 1, 1))
+
+    def _rotation(
+        self,
+        positions: Tensor,
+        magnitude: Tensor | float,
+        dtype: torch.dtype,
+        rates: Tensor | None = None,
+    ) -> CosSin:
         """The cosines and sines of the angles, multiplied by the magnitude.
 
         Args:
             positions: (B|1, T)
             magnitude: a number, or (B|1, 1, T, 1, d_h / 2)
             dtype: of the result, which is computed in float32
+            rates: (B|1, 1, 1, 1, d_h / 2), radians per token; None: ``frequencies``
         """
-        angles = multiply_positions(self.frequencies, positions)
+        if rates is None:
+            angles = multiply_positions(self.frequencies, positions)
+        else:
+            angles = positions[:, None, :, None, None] * rates
         cos, sin = angles.cos() * magnitude, angles.sin() * magnitude
         return cos.to(dtype), sin.to(dtype)
 
@@ -245,18 +342,45 @@ def scale_yarn_frequencies(
     return [f / factor * r + f * (1 - r) for f, r in zip(frequencies, ramp, strict=True)]
 
 
-def check_scaling(scaling: str, factor: float | None, trained: int | None) -> None:
+def divide_frequencies(frequencies: list[float], flag: str, text: str) -> list[float]:
+    """The frequencies divided by the numbers of an option, see `parse_divisors`.
+
+    Raises:
+        UserError: there are more or fewer numbers than frequencies
+    """
+    divisors = parse_divisors(flag, text)
+    if len(divisors) != len(frequencies):
+        raise UserError(
+            f"{flag} must have {len(frequencies)} numbers, one for each pair of a head's "
+            f"dimensions, but has {len(divisors)}"
+        )
+    return [frequency / divisor for frequency, divisor in zip(frequencies, divisors, strict=True)]
+
+
+def count_tokens(layout: Layout) -> Tensor:
+    """(B|1,) int64: the number of tokens of each sentence, without padding."""
+    if layout.padding_mask is None:
+        keys = layout.key_positions.size(1)
+        return torch.full((1,), keys, device=layout.key_positions.device)
+    return (~layout.padding_mask).sum(1)
+
+
+def check_scaling(scaling: str, values: tuple[float | str | None, ...]) -> None:
     """Refuse a scaling without an option that it needs, and an option without its scaling.
+
+    Args:
+        scaling: the value of `SCALING`
+        values: the values of all options of `NEEDS`; None: not given
 
     Raises:
         UserError: the options contradict one another
     """
-    needs: dict[str, tuple[Option, ...]] = {"linear": (FACTOR,), "yarn": (FACTOR, TRAINED)}
-    for option, value in ((FACTOR, factor), (TRAINED, trained)):
-        if option in needs.get(scaling, ()) and value is None:
+    needed = NEEDS.get(scaling, ())
+    for option, value in zip((FACTOR, TRAINED, SHORT, LONG), values, strict=True):
+        if option in needed and value is None:
             meaning = option.help.removeprefix("rope: ")
             raise UserError(f"{SCALING.flag} {scaling} needs {option.flag}: {meaning}")
-        if option not in needs.get(scaling, ()) and value is not None:
+        if option not in needed and value is not None:
             raise UserError(
                 f"{option.flag} {value} has no effect with {SCALING.flag} {scaling}: leave it out, "
                 "or use another scaling"

@@ -9,7 +9,7 @@ from diet_fairseq.errors import UserError
 from diet_fairseq.positions import SCHEMES
 from diet_fairseq.positions.options import at_least
 from diet_fairseq.positions.relative import CLIP
-from tests.support.cases import OTHER_VALUES
+from tests.support.cases import ENCODER_VALUES, OTHER_VALUES
 
 #: options of the initial score, which test_gain.py tests and no property asks for
 INITIAL_SCORE = {"position_gain", "position_start", "position_peak"}
@@ -46,6 +46,6 @@ def test_a_check_names_the_flag_and_the_value():
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_every_option_has_another_value_for_the_properties(name):
-    tested = {option for values in OTHER_VALUES for option in values}
+    tested = {option for values in OTHER_VALUES + ENCODER_VALUES for option in values}
     for option in {option.name for option in SCHEMES[name].options} - INITIAL_SCORE:
         assert option in tested, f"tests/support/cases.py: OTHER_VALUES lacks {option} ({name})"

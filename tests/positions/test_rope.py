@@ -10,7 +10,7 @@ from diet_fairseq.errors import UserError
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
 from diet_fairseq.positions.layout import Layout
 from tests.support import mutants
-from tests.support.cases import Namespace
+from tests.support.cases import ENCODER_VALUES, Namespace
 from tests.support.modeling import import_modeling
 
 llama, roformer = import_modeling("llama"), import_modeling("roformer")
@@ -58,11 +58,21 @@ SCALINGS = {
     "YaRN": {"scaling": "yarn", "factor": 4.0, "trained": 128},
     "YaRN of a large base": {"scaling": "yarn", "factor": 32.0, "trained": 4096, "base": 1e6},
     "YaRN of nothing": {"scaling": "yarn", "factor": 1.0, "trained": 2},
+    "dynamic": {"scaling": "dynamic", "factor": 4.0, "trained": 128},
+    "dynamic within training": {"scaling": "dynamic", "factor": 4.0, "trained": 200},
+    "LongRoPE": {"scaling": "longrope", "factor": 32.0, "trained": 128},
+    "LongRoPE within training": {"scaling": "longrope", "factor": 32.0, "trained": 200},
+    "LongRoPE of nothing": {"scaling": "longrope", "factor": 1.0, "trained": 128},
+}
+#: divisors such as those of Phi-3: from 1, the short ones to 2 and the long ones to 64
+DIVISORS = {
+    name: [top ** (pair / (WIDTH // 2 - 1)) for pair in range(WIDTH // 2)]
+    for name, top in (("short", 2.0), ("long", 64.0))
 }
 
 
 def check_llama(kind):
-    options = SCALINGS[kind]
+    options = dict(SCALINGS[kind])
     parameters = {
         "rope_type": options.get("scaling", "default"),
         "rope_theta": options.get("base", 10000.0),
@@ -71,7 +81,14 @@ def check_llama(kind):
         parameters["factor"] = options["factor"]
     if "trained" in options:
         parameters["original_max_position_embeddings"] = options["trained"]
-    rotary = llama.LlamaRotaryEmbedding(config_of(parameters))
+    if options.get("scaling") == "longrope":
+        for name, divisors in DIVISORS.items():
+            parameters[f"{name}_factor"] = divisors
+            options[name] = ",".join(map(str, divisors))
+    config = config_of(parameters)
+    if options.get("scaling") == "dynamic":
+        config.max_position_embeddings = options["trained"]
+    rotary = llama.LlamaRotaryEmbedding(config)
     scheme = scheme_of(**{f"rope_{name}": value for name, value in options.items()})
     torch.testing.assert_close(frequencies_of(scheme), rotary.inv_freq)
     assert scheme.magnitude == pytest.approx(rotary.attention_scaling)
@@ -85,6 +102,32 @@ def check_llama(kind):
 @pytest.mark.parametrize("kind", SCALINGS)
 def test_queries_and_keys_are_those_of_transformers_llama(kind):
     check_llama(kind)
+
+
+def check_lengths(scaling):
+    """A sentence is scaled by its own length, whatever batch it is in, and padded on any side."""
+    options = next(
+        values for values in ENCODER_VALUES if values["position_rope_scaling"] == scaling
+    )
+    options = {name.removeprefix("position_"): value for name, value in options.items()}
+    limit = Limit(512, "--max-positions")
+    scheme = SCHEMES["rope"].create(AttentionShape(HEADS, 8, HEADS * 8, limit, limit), **options)
+    lengths = (12, 6, 3)  # trained on 4
+    vectors_ = [x[..., :8] for x in vectors(12)]
+    alone = [products(scheme, layout_of(n), *(x[:, :, :n] for x in vectors_)) for n in lengths]
+    for left in (False, True):
+        slots = torch.arange(12).flip(0) if left else torch.arange(12)
+        padding = slots >= torch.tensor(lengths).unsqueeze(1)  # (B, T)
+        q, k = (torch.cat([x.roll(12 - n, 2) if left else x for n in lengths]) for x in vectors_)
+        together = products(scheme, Layout.of_self_attention(padding), q, k)
+        for row, expected in enumerate(alone):
+            real = ~padding[row]
+            torch.testing.assert_close(together[row][:, real][:, :, real], expected[0])
+
+
+@pytest.mark.parametrize("scaling", ["dynamic", "longrope"])
+def test_frequencies_follow_the_length_of_each_sentence(scaling):
+    check_lengths(scaling)
 
 
 def test_scores_are_those_of_transformers_roformer_which_pairs_neighbours():
@@ -243,6 +286,50 @@ def test_options_that_do_not_fit_the_scaling_are_refused(options, message):
     assert str(error.value).startswith(message)
 
 
+LONGROPE = {"rope_scaling": "longrope", "rope_factor": 2.0, "rope_trained": 8}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "--position-rope-scaling longrope needs --position-rope-short: divisors of the"),
+        (
+            {"rope_short": "1,2", "rope_long": "1,2"},
+            "--position-rope-short must have 32 numbers, one for each pair of a head's dimensions, "
+            "but has 2",
+        ),
+    ],
+    ids=str,
+)
+def test_divisors_that_are_missing_or_too_few_are_refused(options, message):
+    with pytest.raises(UserError) as error:
+        scheme_of(**LONGROPE, **options)
+    assert str(error.value).startswith(message)
+
+
+@pytest.mark.parametrize("text", ["", "1,x", "1,0", "1,-2", "1,nan", "1,inf"])
+def test_divisors_that_are_no_numbers_above_0_are_refused(text):
+    with pytest.raises(UserError) as error:
+        PositionConfig.from_args(Namespace(position_scheme="rope", position_rope_long=text))
+    assert str(error.value) == (
+        "--position-rope-long must be numbers above 0, one for each pair of dimensions of a head, "
+        f"separated by commas, but is {text!r}"
+    )
+
+
+@pytest.mark.parametrize("scaling", ["dynamic", "longrope"])
+def test_scalings_by_length_are_refused_in_decoders(scaling):
+    options = {"rope_scaling": scaling, "rope_factor": 2.0, "rope_trained": 8}
+    if scaling == "longrope":
+        options |= {f"rope_{name}": ",".join(["1"] * (WIDTH // 2)) for name in DIVISORS}
+    with pytest.raises(UserError) as error:
+        scheme_of(causal=True, **options)
+    assert str(error.value) == (
+        "--position-rope-scaling must be none, linear or yarn in a decoder, because cached keys "
+        f"would have the frequencies of shorter inputs, but is {scaling}"
+    )
+
+
 def test_heads_of_an_odd_width_are_refused():
     limit = Limit(8, "--max-positions")
     with pytest.raises(UserError, match=r"must be even, .* but is 7: "):
@@ -255,5 +342,7 @@ MUTANTS: mutants.Table = [
     (check_half, mutants.angles_in_half_precision, "all pairs"),
     (check_once, mutants.nothing_that_layers_share, "all pairs"),
     (check_share, mutants.the_lowest_frequencies_turn, "0.5"),
+    (check_lengths, mutants.lengths_with_padding, "dynamic"),
+    (check_lengths, mutants.lengths_with_padding, "longrope"),
 ]
 test_a_mutant_is_caught = mutants.build_test(MUTANTS)

@@ -101,6 +101,22 @@ OTHER_VALUES: list[dict[str, Any]] = [
     {"projection_sharing": "layer"},
 ]
 
+#: values that decoders refuse
+ENCODER_VALUES: list[dict[str, Any]] = [
+    {
+        "position_rope_scaling": "dynamic",
+        "position_rope_factor": 2.0,
+        "position_rope_trained": 4,
+    },
+    {
+        "position_rope_scaling": "longrope",
+        "position_rope_factor": 4.0,
+        "position_rope_trained": 4,
+        "position_rope_short": "1,1.1,1.2,1.3",
+        "position_rope_long": "1,2,4,8",
+    },
+]
+
 #: layers of two kinds, with windows that hide tokens of sentences as short as these
 HYBRIDS: list[dict[str, Any]] = [
     {"position_window": 2},
@@ -132,6 +148,10 @@ def in_encoders(scheme: str) -> Iterator[Case]:
     """The scheme in RoBERTa, and in BERT with every kind of segments."""
     roberta, bert = Case(scheme, family="roberta"), Case(scheme, family="bert")
     yield from (roberta, bert)
+    options = default_options(roberta.kind)
+    yield from (
+        roberta.but(**values) for values in ENCODER_VALUES if values.keys() <= options.keys()
+    )
     yield from hybrids_of(roberta, HYBRIDS[2:])
     if SCHEMES[scheme].in_attention:
         yield roberta.but(position_input="learned")

@@ -566,8 +566,13 @@ class RopeOracle(Oracle):
         rope_scaling: str = "none",
         rope_factor: float = 1.0,
         rope_trained: int = 0,
+        rope_short: str = "",
+        rope_long: str = "",
     ) -> None:
         self.width = width = scheme.shape.head_dim
+        self.scaling, self.base = rope_scaling, rope_base
+        self.factor, self.trained = rope_factor, rope_trained
+        self.divisors = [[*map(float, x.split(","))] for x in (rope_short, rope_long) if x]
         self.frequencies = [rope_base ** (-2 * m / width) for m in range(width // 2)]
         self.temperature, self.zetas = 1.0, [1.0] * (width // 2)
         if rope_scaling == "linear":
@@ -584,6 +589,19 @@ class RopeOracle(Oracle):
             self.temperature = (0.1 * math.log(rope_factor) + 1) ** 2  # section 3.4
         for m in range(int(rope_share * width / 2), width // 2):
             self.frequencies[m] = 0
+
+    def read_tokens(self, tokens: Tensor) -> None:
+        """Scale as transformers' `modeling_rope_utils` does for an input of this length."""
+        n, width, pairs = len(tokens), self.width, range(self.width // 2)
+        if self.scaling == "dynamic":
+            longest = max(n, self.trained)
+            stretch = self.factor * longest / self.trained - self.factor + 1
+            base = self.base * stretch ** (width / (width - 2))
+            self.frequencies = [base ** (-2 * m / width) for m in pairs]
+        if self.scaling == "longrope":
+            divisors = self.divisors[n > self.trained]
+            self.frequencies = [self.base ** (-2 * m / width) / divisors[m] for m in pairs]
+            self.temperature = 1 + math.log(self.factor) / math.log(self.trained)
 
     def score(self, head: int, i: int, j: int, query: Vector, key: Vector) -> Number:
         half, total = self.width // 2, -query @ key
@@ -636,6 +654,7 @@ IN_THE_EQUATION = (
     *("no_layer_norm", "no_rescale", "relative", "slopes", "alibi", "kerple"),
     "fox_gates",
     *("rope_base", "rope_share", "rope_scaling", "rope_factor", "rope_trained"),
+    *("rope_short", "rope_long"),
 )
 TUPE_A_S = ("untie_cls", "no_layer_norm", "no_rescale")
 

@@ -34,8 +34,8 @@ def gradients_turned_on(patch: Patch) -> None:
 
 
 @instead_of(Rope, "_rotation")
-def angles_in_half_precision(original, self, positions, magnitude, dtype):
-    return original(self, positions.to(dtype), magnitude, dtype)
+def angles_in_half_precision(original, self, positions, magnitude, dtype, rates=None):
+    return original(self, positions.to(dtype), magnitude, dtype, rates)
 
 
 class Forgetful(dict):
@@ -48,6 +48,11 @@ class Forgetful(dict):
 def nothing_that_layers_share(patch: Patch) -> None:
     caches: WeakKeyDictionary[Layout, Forgetful] = WeakKeyDictionary()
     patch.setattr(Layout, "cache", property(lambda self: caches.setdefault(self, Forgetful())))
+
+
+@instead_of(rope, "count_tokens")
+def lengths_with_padding(original, layout):
+    return original(layout).amax(0, keepdim=True)
 
 
 @instead_of(Rope, "__init__")
