@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -177,7 +177,7 @@ class PositionScheme(nn.Module):
     widening: ClassVar[int] = 1
     #: the kinds of the scheme's terms, a subset of `KINDS`; an option may remove a kind
     kinds: frozenset[str] = frozenset()
-    #: whether tokens move positions: whether the scheme overrides `steps`
+    #: whether tokens move positions: whether the scheme has a method `steps`
     moves: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -191,7 +191,7 @@ class PositionScheme(nn.Module):
         if cls.score is not PositionScheme.score:
             kinds.add(find_score_kind(cls.score_type))
         cls.kinds = frozenset(kinds)
-        cls.moves = cls.steps is not PositionScheme.steps
+        cls.moves = callable(getattr(cls, "steps", None))
 
     def __init__(self, shape: AttentionShape) -> None:
         super().__init__()
@@ -236,24 +236,28 @@ class PositionScheme(nn.Module):
             if name.startswith(self.zero_init):
                 nn.init.zeros_(parameter)
 
-    def steps(self, x: Tensor, layout: Layout) -> Tensor:
-        """How far each token moves its own position and the positions of all later tokens.
+    if TYPE_CHECKING:
+        # no attribute at run time, so that a scheme may have a buffer or parameter of this name
 
-        The sums of the steps, up to and including each token, are `Layout.moved` in the layout that
-        `score` and `transform` get. Both are then called in every layer, even if layers share the
-        scheme. Padding moves nothing: its steps are replaced by 0.
+        def steps(self, x: Tensor, layout: Layout) -> Tensor:
+            """How far each token moves its own position and the positions of all later tokens.
 
-        In incremental decoding x contains only the new tokens, so that the step of a token must not
-        depend on other tokens. A scheme with steps can't be in cross-attention or compress keys.
+            The sums of the steps, up to and including each token, are `Layout.moved` in the layout
+            that `score` and `transform` get. Both are then called in every layer, even if layers
+            share the scheme. Padding moves nothing: its steps are replaced by 0.
 
-        Args:
-            x: (B, Tq, d), the input of the layer's attention, in float32 or wider
-            layout: the positions of these tokens and of all keys
+            In incremental decoding x contains only the new tokens, so that the step of a token must
+            not depend on other tokens. A scheme with steps can't be in cross-attention or compress
+            keys.
 
-        Returns:
-            (B, H|1, Tq, r) for any r, in float32
-        """
-        raise NotImplementedError
+            Args:
+                x: (B, Tq, d), the input of the layer's attention, in float32 or wider
+                layout: the positions of these tokens and of all keys
+
+            Returns:
+                (B, H|1, Tq, r) for any r, in float32
+            """
+            raise NotImplementedError
 
     def score(self, layout: Layout) -> Score | None:
         """The score of positions, of the type `score_type`, or None.

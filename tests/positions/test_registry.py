@@ -141,6 +141,19 @@ def test_a_scheme_may_widen_queries_and_keys_in_every_backend(monkeypatch):
     assert CallShape(schemes, layout, (1, 2, 64), torch.float32, 0.0).head_dim == 128
 
 
+class WithABufferOfSteps(Doubled):
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.register_buffer("steps", torch.ones(1), persistent=False)
+
+
+def test_a_scheme_of_version_0_4_may_have_a_buffer_with_the_name_of_a_later_method():
+    limit = Limit(16, "--max-positions")
+    scheme = WithABufferOfSteps(AttentionShape(2, 8, 16, limit, limit))
+    assert not scheme.moves
+    assert scheme.steps.tolist() == [1.0]
+
+
 class TooNarrow(Doubled):
     widening = 1
 

@@ -242,7 +242,7 @@ def test_from_an_opus_mt_folder_to_other_positions_and_back(tmp_path):
 def test_from_an_idea_to_a_new_scheme(folder):
     section = section_of(GUIDE, OWN_SCHEME)
     write_own_scheme(folder)
-    listed, _ = run_blocks(marked_blocks(section, SMALLER), folder)
+    listed, *_ = run_blocks(marked_blocks(section, SMALLER), folder)
     assert "turn: q and k are turned pair by pair" in listed
 
 

@@ -87,12 +87,13 @@ def first_block(text: str, language: str) -> str:
 
 
 def write_own_scheme(folder: Path) -> Path:
-    """Write the scheme of CONTRIBUTING.md, a package; its folder."""
+    """Write the schemes of CONTRIBUTING.md, a package each; the folder of the first."""
     section = section_of("CONTRIBUTING.md", "A new scheme is one file")
-    path = re.findall(r"`(\S+/__init__\.py)`", section)[0]
-    (folder / path).parent.mkdir()
-    (folder / path).write_text(first_block(section, "python"))
-    return (folder / path).parent
+    files = re.findall(r"the file `(\S+)`.*?```python\n(.*?)```", section, re.DOTALL)
+    for path, text in files:
+        (folder / path).parent.mkdir()
+        (folder / path).write_text(text)
+    return (folder / files[0][0]).parent
 
 
 def environment() -> dict[str, str]:
