@@ -532,11 +532,16 @@ def reads_positions(config: PositionConfig) -> bool:
     )
 
 
+def has_local_start(config: PositionConfig) -> bool:
+    """Whether layers of some kind may have the start "local"."""
+    return any(kind.position_start != "blind" for kind in config.layer_kinds)
+
+
 #: option -> the options without which it has no effect, and whether they are given
 NEEDS: dict[str, tuple[str, Callable[[PositionConfig], bool]]] = {
     "position_peak": (
         "--position-start local (tupe_r: and --position-relative scalar)",
-        lambda c: c.position_start != "blind" and c.position_relative != "product",
+        lambda c: c.position_relative != "product" and has_local_start(c),
     ),
     "position_sampling": (
         "a scheme with positions",

@@ -76,6 +76,8 @@ def compute_score(scheme: PositionScheme, layout: Layout) -> Score | None:
         UserError: the score has another type, so backends selected by `score_type` would be wrong
     """
     score = scheme.score(layout)
+    if scheme.moves and isinstance(score, Dense):
+        return score  # all backends of schemes with steps compute it
     if score is not None and not isinstance(score, scheme.score_type):
         name, kind = type(scheme).__name__, type(score).__name__
         raise UserError(

@@ -169,7 +169,8 @@ class PositionScheme(nn.Module):
     #: it does not follow from the names of the parameters, a buffer ``terms`` contains it, which
     #: `models.warm_start` reads
     score_terms: int = 1
-    #: the type of `score`: `Offsets`, `Factors`, `Dense` or a subclass
+    #: the type of `score`: `Offsets`, `Factors`, `Dense` or a subclass. A scheme with steps may
+    #: return `Dense` in some layouts, whatever its type
     score_type: type[Score] = Dense
     #: the number of columns of a score of the type `Factors`: its rank r, or 6 for `Differences`
     rank: int = 0

@@ -72,7 +72,8 @@ class Fox(ScoreParameters):
 
     def score(self, layout: Layout) -> Differences | Dense:
         query, key = layout.moved  # (B, H, Tq, 1), (B, H, Tk, 1)
-        if self.shape.causal:
+        # with fairseq's full_context_alignment the queries of a decoder see later keys, too
+        if self.shape.causal and layout.causal:
             return Differences(query, key)
         return Dense(-(query - key.mT).abs())
 

@@ -19,6 +19,7 @@ FACTORED = [
     for case in tiny.IN_ATTENTION
     if not case.is_hybrid
     and case.kind.kinds == {"factors"}
+    and not case.kind.moves
     and case.option("attention_backend") is None
 ]
 

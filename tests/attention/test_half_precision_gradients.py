@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from diet_fairseq.attention.moving import sum_steps
 from diet_fairseq.attention.rows import row_scores, value_sums
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.scores import Factors
@@ -46,6 +47,9 @@ def terms(attention: Attention, scheme: nn.Module, left_pad: bool) -> Iterator[T
     padding = tokens.eq(tiny.PAD)
     segments = torch.arange(tokens.size(1)).expand_as(tokens) // 171 % 2
     layout = attention.layout(padding, segments=segments)
+    if scheme.moves:  # by the parameters of this scheme, which get gradients
+        moved = sum_steps(scheme, tiny.vectors(*padding.shape, tiny.DIM, seed=6), layout)
+        layout = layout.move(moved, moved)
     score = scheme.score(layout)
     if score is not None:
         yield score.dense(layout)

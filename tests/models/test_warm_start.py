@@ -285,7 +285,7 @@ def check_translation_start(case: Case) -> None:
             *tiny.first_of_each_scheme(tiny.TRANSLATION),
             Case("tupe_a").but(position_cross_attention=True),
         ]
-        if case.kind.in_attention and tiny.has_parameters(case.scheme)
+        if case.kind.in_attention and tiny.has_parameters(case.scheme) and case.kind.can_be_zero
     ]
 )
 def test_a_warm_start_from_stock_translation_changes_nothing_yet(case):
