@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from diet_fairseq.config import PositionConfig  # noqa: F401, likewise
 from diet_fairseq.positions import PositionScheme
 from diet_fairseq.positions.distances import DistanceNetwork, Fire, Kerple
+from diet_fairseq.positions.tupe import TupeA
 from tests.support.cases import (  # noqa: F401, since tests have them from here
     BACKENDS,
     CASES,
@@ -72,7 +73,9 @@ def from_arguments(args: Namespace, seed: int = 1) -> Model:
             for module in scheme.modules():
                 for parameter in module.parameters(recurse=False):
                     gain = getattr(module, "gain", 1.0)  # the score is as large with any
-                    parameter.normal_(std=(0.5 if is_encoder(model) else 1.0) / gain)
+                    # products of three parameters would be so large that softmax sees one key
+                    is_small = is_encoder(model) or isinstance(scheme, TupeA)
+                    parameter.normal_(std=(0.5 if is_small else 1.0) / gain)
                 if isinstance(module, Kerple):  # what is below 0 counts as 0
                     module.r1.abs_(), module.r2.abs_()
                 if isinstance(module, DistanceNetwork):  # its output sums over hidden units
