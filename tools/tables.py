@@ -72,6 +72,10 @@ def tatoeba() -> None:
     show(DataFrame(rows).replace(r" \(p .*", "", regex=True))
 
 
+def minilm_late() -> None:
+    show(read("lengths/minilm-late"))
+
+
 def eltec() -> None:
     losses = read_runs("pretraining/eltec").astype({"held-out loss, nats": float, "updates": int})
     losses = losses[losses["updates"] == losses["updates of the run"].astype(int)]
