@@ -72,6 +72,11 @@ def tatoeba() -> None:
     show(DataFrame(rows).replace(r" \(p .*", "", regex=True))
 
 
+def tatoeba_directions() -> None:
+    table = read("translation/tatoeba-directions")
+    show(table.pivot(index="model", columns="direction", values="BLEU").reset_index())
+
+
 def minilm_late() -> None:
     show(read("lengths/minilm-late"))
 
