@@ -32,7 +32,7 @@ class Fox(ScoreParameters):
 
     c_t is the sum over l <= t of log f_l, where f_l = sigmoid(w x_l + b) is the gate of a head and
     x_l the input of the layer. ``gates`` (H, d) is w, and ``gate_bias`` (H,), times the gain, is b.
-    With the gates "head" there is no w, as in the paper's data-independent gates.
+    With ``fox_gates`` "head" there is no w: these are the paper's data-independent gates.
 
     The paper has causal attention only. In encoders the score is -|c_i - c_j|: the gates between
     two tokens fade each for the other. This form is not published.

@@ -115,11 +115,11 @@ class Rope(PositionScheme):
     32 times. It also multiplies queries and keys by 0.1 ln(factor) + 1 each, as a temperature of
     the softmax, including the pairs that p-RoPE does not rotate.
 
-    "dynamic" and "longrope" are as in transformers, except that the length of an input counts its
-    tokens, not those of the longest input of the batch. "dynamic" (NTK scaling) has a larger base
-    for an input of n > ``rope_trained`` tokens: base (factor n / trained - factor + 1)^(d_h / (d_h
-    - 2)). "longrope" (Ding et al. 2024) divides frequencies by ``rope_short`` or, if n is above
-    ``rope_trained``, by ``rope_long``, and multiplies queries and keys by
+    "dynamic" and "longrope" are as in transformers, except that n is the number of tokens of each
+    input. In transformers n is that of the longest input of the batch. "dynamic" (NTK scaling)
+    has a larger base for an input of n > ``rope_trained`` tokens: base (factor n / trained - factor
+    + 1)^(d_h / (d_h - 2)). "longrope" (Ding et al. 2024) divides frequencies by ``rope_short`` or,
+    if n is above ``rope_trained``, by ``rope_long``, and multiplies queries and keys by
     sqrt(1 + ln(factor) / ln(trained)). Both are refused in decoders, whose cached keys would have
     the frequencies of other lengths.
     """

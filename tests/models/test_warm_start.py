@@ -54,9 +54,9 @@ def check_warm_start(case: Case) -> None:
 KEEPS_INPUT = [
     case
     for case in FIRST + FIRST_BERTS
-    # compressed keys are no other model's from the start: see attention/test_compressed.py
+    # compressed keys never equal another model's keys: see attention/test_compressed.py
     if case.scheme == "learned" or (case.kind.in_attention and not case.kind.compressed)
-    # nor is a fixed score, nor one that is never zero
+    # a fixed score, and a score that can't be zero, change the outputs
     if case.scheme == "learned" or tiny.has_parameters(case.scheme)
     if case.kind.can_be_zero
 ]

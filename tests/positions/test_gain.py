@@ -180,8 +180,8 @@ def test_parameters_without_a_gain_are_one_model_s_start_as_well():
 
 @pytest.mark.parametrize("peak", [3.0, 5.0])
 @pytest.mark.parametrize("causal", [False, True])
-# keys of compressed ones are no tokens, and a product has its peak among many positions: see below;
-# fox has decays
+# Compressed keys are not tokens. tupe_a, whose product needs many positions, is tested below. fox
+# has decays instead of peaks.
 @pytest.mark.parametrize(
     "name",
     [name for name in LOCAL if name not in ("tupe_a", "fox") and not SCHEMES[name].compressed],

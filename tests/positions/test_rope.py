@@ -64,7 +64,7 @@ SCALINGS = {
     "LongRoPE within training": {"scaling": "longrope", "factor": 32.0, "trained": 200},
     "LongRoPE of nothing": {"scaling": "longrope", "factor": 1.0, "trained": 128},
 }
-#: divisors such as those of Phi-3: from 1, the short ones to 2 and the long ones to 64
+#: divisors as in Phi-3's configuration: they rise from 1 to 2 (short) and from 1 to 64 (long)
 DIVISORS = {
     name: [top ** (pair / (WIDTH // 2 - 1)) for pair in range(WIDTH // 2)]
     for name, top in (("short", 2.0), ("long", 64.0))

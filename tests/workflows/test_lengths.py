@@ -66,7 +66,7 @@ def test_another_limit_of_scan_moves_commands_into_training():
     assert {*sets} == {"train", "valid", "test-26", "test-48"}
     assert max(len(actions.split()) for _, actions in sets["train"]) == 26
     assert min(len(actions.split()) for _, actions in sets["test-48"]) == 27
-    # commands of all kinds are held out: the split is no cut through the list of the grammar
+    # The split is random: each part has commands of all kinds.
     for name in ("train", "valid", "test-26"):
         words = Counter(word for command, _ in sets[name] for word in command.split())
         assert {"and", "after", "jump", "twice"} <= words.keys()

@@ -126,7 +126,7 @@ def compute_block_scores(call: AttentionCall, window: int, size: int) -> Tensor:
     is_visible = torch.ones(1, queries, dtype=torch.bool, device=device)
     if layout.hidden is not None:
         is_visible = ~layout.hidden  # (B, T)
-    # zeros beyond the ends, where there are no keys
+    # Slots before the first and after the last key are filled with False.
     is_visible = add_neighbours(split_blocks(is_visible.unsqueeze(-1), size), window, not after)
     slots = torch.arange(-window, size + after, device=device)
     is_diagonal = slots == torch.arange(size, device=device).unsqueeze(1)  # (C, K)
