@@ -25,6 +25,7 @@ from training import (
     MODEL,
     add_training_arguments,
     check_length,
+    count_positions,
     finish,
     in_locked_folder,
     load,
@@ -250,7 +251,7 @@ def train(args: Namespace) -> None:
     arguments = training_arguments(args, "f1")
     set_seed(args.seed)
     model, tokenizer = load(AutoModelForQuestionAnswering, args.model)
-    check_length(args.length, model)
+    check_length(args.length, model, tokenizer)
     windows = Windows(questions, tokenizer, args.length, args.stride)
     trainer = AnswerTrainer(
         model=model, args=arguments, train_dataset=windows.with_targets(questions),
@@ -271,13 +272,13 @@ def train(args: Namespace) -> None:
 def load_answerer(args: Namespace) -> tuple[Any, Any]:
     """Model and tokenizer, with the length and stride of training in ``args``."""
     model, tokenizer = load(AutoModelForQuestionAnswering, args.model)
-    if model.config.architectures != ["DietForQuestionAnswering"]:
+    if not model.config.architectures[0].endswith("ForQuestionAnswering"):
         raise UserError(
             f"{args.model} is not a question-answering model: give RUN/{MODEL} of a fine-tuning"
         )
     path = args.model / "answer.json"
     settings = read_json(path) if path.exists() else {}
-    args.length = settings.get("length", model.config.max_source_positions)
+    args.length = settings.get("length", count_positions(model, tokenizer))
     args.stride = settings.get("stride", args.length // 4)
     if torch.cuda.is_available():
         model.cuda()

@@ -23,6 +23,7 @@ from training import (
     MODEL,
     add_training_arguments,
     check_length,
+    count_positions,
     finish,
     in_locked_folder,
     load,
@@ -203,7 +204,7 @@ def train(args: Namespace) -> None:
     arguments = training_arguments(args, f"{next(iter(task.dev))}_{task.metrics[0]}")
     set_seed(args.seed)  # before the head is made
     model, tokenizer = load(AutoModelForSequenceClassification, args.model, **options)
-    check_length(args.length, model)
+    check_length(args.length, model, tokenizer)
     start_from_pooler(model)
 
     def read(files: dict[str, str]) -> dict[str, Dataset]:
@@ -239,7 +240,7 @@ def predict(args: Namespace) -> None:
 
     def labels(path: Path, header: Sequence[str] | None) -> list[str]:
         rows = read_rows(path, text, header)
-        samples = tokenize(rows, tokenizer, model.config.max_source_positions)
+        samples = tokenize(rows, tokenizer, count_positions(model, tokenizer))
         logits: Any = trainer.predict(Dataset.from_dict(samples)).predictions
         if task.labels:
             return [task.labels[number] for number in logits.argmax(-1)]

@@ -24,6 +24,7 @@ from transformers.utils import logging
 from diet_fairseq.config import import_user_dir
 from diet_fairseq.errors import UserError
 from diet_fairseq.files import atomic_file
+from diet_fairseq.hf.swap import FAMILIES
 
 if not sys.stderr.isatty():
     datasets.disable_progress_bars()
@@ -55,7 +56,8 @@ def in_locked_folder(train: Callable[[Namespace], None]) -> Callable[[Namespace]
 def add_training_arguments(parser: ArgumentParser) -> None:
     """Options of ``train``; the defaults are TUPE's (Ke et al. 2021, appendix)."""
     add = parser.add_argument
-    add("--model", type=Path, required=True, help="folder that `diet-fairseq export hf` wrote")
+    model_help = "folder that `diet-fairseq export hf` wrote, or of an encoder of transformers"
+    add("--model", type=Path, required=True, help=model_help)
     add("--out", type=Path, required=True, help="folder of the run")
     add("--rate", type=float, default=3e-5, help="peak learning rate (%(default)s)")
     add("--epochs", type=int, default=10, help="epochs (%(default)s)")
@@ -83,7 +85,7 @@ def run_command(parser: ArgumentParser, commands: Mapping[str, ArgumentParser]) 
 
 
 def load(kind: Any, folder: Path, **options: Any) -> tuple[Any, Any]:
-    """Model and tokenizer of a folder that `diet-fairseq export hf` or a run wrote."""
+    """Model and tokenizer of a folder: of `diet-fairseq export hf`, of a run, or published."""
     if not (folder / "config.json").is_file():
         raise UserError(
             f"{folder} has no config.json: export the checkpoint with `diet-fairseq export hf`"
@@ -97,7 +99,8 @@ def load(kind: Any, folder: Path, **options: Any) -> tuple[Any, Any]:
 
 def start_from_pooler(model: Any) -> None:
     """Let a classifier begin with BERT's pooler, if next sentences have trained its zero biases."""
-    pooler = getattr(model.model, "pooler", None)
+    # transformers' own classifiers of BERT contain the pooler
+    pooler = getattr(getattr(model, "model", None), "pooler", None)
     if pooler is None or not pooler.bias.any():
         return
     with torch.no_grad():
@@ -105,9 +108,18 @@ def start_from_pooler(model: Any) -> None:
             parameter.copy_(pooler.get_parameter(name))
 
 
-def check_length(length: int, model: Any) -> None:
+def count_positions(model: Any, tokenizer: Any) -> int:
+    """The most tokens that the model reads."""
+    if hasattr(model.config, "max_source_positions"):
+        return model.config.max_source_positions
+    family = FAMILIES.get(model.config.model_type)
+    unused = family.first_row if family else 0  # RoBERTa's table has two rows that no token has
+    return min(model.config.max_position_embeddings - unused, tokenizer.model_max_length)
+
+
+def check_length(length: int, model: Any, tokenizer: Any) -> None:
     """Refuse samples that are longer than the pretrained model's positions."""
-    positions = model.config.max_source_positions
+    positions = count_positions(model, tokenizer)
     if length > positions:
         raise UserError(
             f"--length {length} must not exceed the {positions} positions of the model: use "

@@ -11,6 +11,7 @@ import torch
 
 from diet_fairseq.errors import UserError
 from diet_fairseq.hf import DietEncoderTokenizer
+from tests.support import originals
 
 CONTEXT = "the quick brown fox jumps over the lazy dog. ein hund schläft und ein fuchs läuft."
 CONTEXTS = [f"{' '.join([CONTEXT] * 4)} {word}" for word in CONTEXT.split()]
@@ -99,10 +100,13 @@ def test_every_twentieth_context_is_held_out(script):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("model", ["ours", "transformers' own"])
 def test_a_model_learns_to_answer_and_is_asked(
-    script, pretrained, file, tmp_path, monkeypatch, capsys
+    script, pretrained, model, file, tmp_path, monkeypatch, capsys
 ):
     answer = script("answer")
+    if model != "ours":
+        pretrained = originals.bert(tmp_path / "bert", head="Model", max_position_embeddings=128)
 
     def run(*words):
         monkeypatch.setattr(sys, "argv", ["answer.py", *map(str, words)])

@@ -1,4 +1,4 @@
-"""finetune.py with an encoder without a head, imported and with swapped positions, on GLUE."""
+"""finetune.py with encoders without a head on GLUE: published, imported, or swapped ones."""
 
 import gzip
 import json
@@ -11,6 +11,7 @@ import torch
 import transformers
 
 pytest.importorskip("diet_fairseq.hf", reason="transformers is not installed")
+from diet_fairseq.errors import UserError
 from diet_fairseq.hf import swap_positions
 from tests.hf.conftest import export, take_back
 from tests.support import originals
@@ -34,11 +35,15 @@ LINES = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=["imported", "swapped"])
+@pytest.fixture(scope="module", params=["bert", "roberta", "imported", "swapped"])
 def encoder(request, tmp_path_factory) -> Path:
-    """A BertModel that was imported and exported, or whose positions were swapped in memory."""
+    """An encoder of transformers; BERT as well imported and exported, or with swapped positions."""
     folder = tmp_path_factory.mktemp(request.param)
+    if request.param == "roberta":
+        return originals.roberta(folder / "original", head="Model")
     originals.sentence_transformer(folder / "original")
+    if request.param == "bert":
+        return folder / "original"
     if request.param == "imported":
         take_back(folder / "original", folder / "import")
         export(folder / "import" / "model.pt", folder / "hf")
@@ -93,9 +98,13 @@ def check(script, encoder: Path, name: str, folder: Path, monkeypatch) -> None:
     else:
         assert values <= {"0", "1"}
     config = json.loads((folder / "run" / "model" / "config.json").read_text())
-    assert config["architectures"] == ["DietForSequenceClassification"]
     before = json.loads((encoder / "config.json").read_text())
-    same = ("position_scheme", "position_options", "max_source_positions", "trained_length")
+    if before["model_type"] in ("bert", "roberta"):
+        kind, same = before["model_type"].capitalize(), ("max_position_embeddings",)
+    else:
+        kind = "Diet"
+        same = ("position_scheme", "position_options", "max_source_positions", "trained_length")
+    assert config["architectures"][0].lower() == f"{kind}ForSequenceClassification".lower()
     assert {key: config[key] for key in same} == {key: before[key] for key in same}
 
 
@@ -113,12 +122,26 @@ def test_a_headless_encoder_is_fine_tuned_on_published_files(
     check(script, encoder, name, tmp_path, monkeypatch)
 
 
+def test_samples_longer_than_a_published_encoder_s_positions_are_refused(
+    script, encoder, tmp_path, monkeypatch
+):
+    write_rows(tmp_path, "SST-2")
+    config = json.loads((encoder / "config.json").read_text())
+    positions = config.get("max_source_positions") or config["max_position_embeddings"]
+    positions -= 2 * (config["model_type"] == "roberta")
+    words = ["train", "--task", "SST-2", "--data", tmp_path, "--model", encoder, "--out",
+             tmp_path / "run", "--length", positions + 1]  # fmt: skip
+    monkeypatch.setattr(sys, "argv", ["finetune.py", *map(str, words)])
+    with pytest.raises(UserError, match=f"must not exceed the {positions} positions of the model"):
+        script("finetune").main()
+
+
 @torch.no_grad()
 def test_fine_tuning_starts_from_the_encoder_s_features(script, encoder):
     kind = transformers.AutoModelForSequenceClassification
     classifier, tokenizer = script("training").load(kind, encoder)
     inputs = tokenizer(["a dog sleeps", "the fox"], return_tensors="pt", padding=True)
     expected = transformers.AutoModel.from_pretrained(encoder).eval()(**inputs)
-    actual = classifier.eval().model(**inputs)
-    for name in ("last_hidden_state", "pooler_output"):
+    actual = classifier.eval().base_model(**inputs)
+    for name in expected.keys() & actual.keys():  # RoBERTa's classifier has no pooler
         torch.testing.assert_close(actual[name], expected[name], rtol=0, atol=0)
