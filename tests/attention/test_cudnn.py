@@ -1,4 +1,4 @@
-"""The calls that the backend "cudnn" gives to cuDNN's kernel; none runs here."""
+"""The calls that the backend "cudnn" gives to cuDNN's kernel, which does not run here."""
 
 from importlib import import_module
 
@@ -8,7 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from diet_fairseq.attention.backends import BACKENDS, AttentionCall, choice, list_candidates
 from diet_fairseq.positions.layout import Layout
-from diet_fairseq.positions.scores import Dense
+from diet_fairseq.positions.scores import Dense, Factors
 from tests.attention.test_offsets import CPU, CUDA, request_of
 from tests.support import tiny
 
@@ -57,3 +57,46 @@ def test_a_score_for_each_sentence_goes_to_sdpa(sentences, kernel, monkeypatch):
     call = AttentionCall(q, q, q, (score,), (), Layout(positions, positions), 0.0)
     BACKENDS["cudnn"](call)
     assert calls == [kernel]
+
+
+@pytest.mark.parametrize(
+    ("rank", "widths"),
+    [(1, (8, 9, 8)), (5, (8, 13, 8)), (120, (8, 128, 8)), (121, (1, 3, 4, 4))],
+)
+def test_factors_are_further_columns_of_queries_and_keys_but_not_of_values(
+    rank, widths, monkeypatch
+):
+    """Beyond cuDNN's widest vectors there is a score instead."""
+    calls = []
+
+    def attend(q, k, v, score):
+        logits = q @ k.mT if score is None else q @ k.mT + score
+        calls.append((v.size(3), k.size(3), v.size(3)) if score is None else tuple(score.shape))
+        return logits.softmax(-1) @ v, None
+
+    monkeypatch.setattr(cudnn, "cudnn_fits", lambda *_: True)
+    monkeypatch.setattr(cudnn, "attend", attend)
+    monkeypatch.setattr(cudnn.CudnnAttention, "apply", lambda *call: attend(*call)[0])
+    positions = torch.arange(4).unsqueeze(0)
+    leaves = [tiny.vectors(2, 3, 4, 8).requires_grad_() for _ in range(3)]
+    leaves += [tiny.vectors(1, 3, 4, rank).requires_grad_() for _ in range(2)]
+    score, layout = Factors(*leaves[3:]), Layout(positions, positions)
+    results = []
+    for backend in ("cudnn", "reference"):
+        call = AttentionCall(*leaves[:3], (score,), (), layout, 0.0, temperature=2.0)
+        out, _ = BACKENDS[backend](call)
+        results.append([out, *torch.autograd.grad(out.square().sum(), leaves)])
+    assert calls == [widths]
+    torch.testing.assert_close(*results)
+
+
+def test_factors_and_a_further_score_are_added_up(monkeypatch):
+    """For example the scores of segments."""
+    monkeypatch.setattr(cudnn, "cudnn_fits", lambda *_: True)
+    monkeypatch.setattr(cudnn.CudnnAttention, "apply", lambda q, k, v, score: score)
+    positions = torch.arange(4).unsqueeze(0)
+    q, factor, matrix = tiny.vectors(2, 3, 4, 8), tiny.vectors(1, 3, 4, 5), tiny.vectors(1, 1, 4, 4)
+    scores = Factors(factor, factor), Dense(matrix)
+    call = AttentionCall(q, q, q, scores, (), Layout(positions, positions), 0.0)
+    score, _ = BACKENDS["cudnn"](call)
+    torch.testing.assert_close(score, factor @ factor.mT + matrix)

@@ -123,8 +123,10 @@ def test_offsets_is_no_candidate_without_triton(monkeypatch):
         ("tupe_r", False, 500, 0.0, "sdpa"),
         ("diet_abs", True, 256, 0.0, "cudnn"),
         ("diet_abs", True, 512, 0.1, "factors"),
+        ("diet_abs", True, 512, 0.0, "cudnn, else factors"),
+        ("diet_abs", True, 600, 0.0, "factors"),
         ("tupe_a", False, 1024, 0.0, "cudnn"),
-        ("tupe_a", False, 2048, 0.0, "factors"),
+        ("tupe_a", False, 2048, 0.0, "cudnn, else factors"),
     ],
 )
 @pytest.mark.parametrize("trusted", [True, False])
@@ -135,9 +137,10 @@ def test_auto_on_a_gpu_takes_the_kernels_only_if_trusted(
     monkeypatch.setattr(choice, "is_trusted", lambda *_: trusted)
     request = request_of(scheme, CUDA, tokens, dropout=dropout)
     with torch.set_grad_enabled(training):
-        trusting = backend in ("offsets", "cudnn")
-        expected = "sdpa" if trusting and not trusted else backend
-        assert choose_backend(request) == expected
+        kernels, _, other = backend.partition(", else ")
+        if kernels in ("offsets", "cudnn") and not trusted:
+            kernels = other or "sdpa"
+        assert choose_backend(request) == kernels
 
 
 @pytest.mark.parametrize(
@@ -149,6 +152,17 @@ def test_wide_factors_train_on_a_gpu_from_1024_tokens_on(untie_cls, tokens, back
     schemes = (SCHEMES["tupe_a"].create(shape, untie_cls=untie_cls),)
     request = request_of("tupe_a", CUDA, tokens, schemes=schemes, shape=(2, 2, 64))
     assert choose_backend(request) == backend
+
+
+@pytest.mark.parametrize(("rank", "compared"), [(None, 1), (4, 2)])
+def test_kinds_of_calls_differ_in_the_rank_of_factors(rank, compared, monkeypatch):
+    monkeypatch.setattr(comparison, "comparisons", {})
+    shape = AttentionShape(2, 8, 16, Limit(8, "--max-positions"), Limit(8, "--max-positions"))
+    for value in (None, rank):
+        schemes = (SCHEMES["diet_abs"].create(shape, rank=value),)
+        request = on_the_cpu("diet_abs", schemes=schemes)
+        comparison.is_trusted("cudnn", BACKENDS["cudnn"], request)
+    assert len(comparison.comparisons) == compared
 
 
 @pytest.mark.parametrize(
@@ -174,7 +188,7 @@ def test_kernels_with_wrong_results_are_not_trusted(fault, training, monkeypatch
         trusted = {comparison.is_trusted("offsets", backend, request) for _ in range(2)}
     assert trusted == {fault is None}
     assert len(calls) == 1  # the second call of its kind is not compared
-    warning = "uses sdpa, not offsets: its results are wrong on this device, please report"
+    warning = "does not use offsets: its results are wrong on this device, please report"
     assert (warning in caplog.text) == (fault is not None)
     assert torch.equal(torch.get_rng_state(), state)
     assert all(p.grad is None for scheme in request.schemes for p in scheme.parameters())
@@ -188,7 +202,7 @@ def test_kernels_that_can_not_run_are_not_trusted(monkeypatch, caplog):
     with caplog.at_level("WARNING", "diet_fairseq"):
         backend = replace(BACKENDS["offsets"], compute=kernel)
         assert not comparison.is_trusted("offsets", backend, on_the_cpu("t5"))
-    assert "auto uses sdpa, not offsets: it fails on this device: no memory" in caplog.text
+    assert "auto does not use offsets: it fails on this device: no memory" in caplog.text
 
 
 def test_activation_checkpointing_does_not_count_the_tensors_of_the_comparison(monkeypatch):

@@ -96,7 +96,7 @@ def test_every_tile_of_a_kernel_computes_what_the_reference_does(kernel, causal,
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="cuDNN needs a GPU")
-@pytest.mark.parametrize("scheme", ["t5", "tupe_a", "tupe_r", "fire"])
+@pytest.mark.parametrize("scheme", ["t5", "tupe_a", "tupe_r", "fire", "diet_abs"])
 @pytest.mark.parametrize("tokens", [128, 512])
 def test_cudnn_with_a_score_equals_the_reference(tokens, scheme, monkeypatch):
     monkeypatch.setattr(comparison, "ROUNDING", ROUNDING[HALF])

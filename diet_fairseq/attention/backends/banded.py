@@ -13,7 +13,7 @@ from torch import Tensor
 from ...positions.layout import Layout, toeplitz
 from ...positions.scores import Dense, Factors, Offsets, Score
 from .call import AttentionCall
-from .fused import append_factors, attend_fused, sdpa
+from .fused import append_factors, attend_fused, sdpa, widen
 from .reference import reference
 
 # Notation: B sentences, H heads, Tq queries, Tk keys, n blocks of C queries and K keys, W window.
@@ -54,7 +54,8 @@ def banded(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
     call = append_factors(call)
     size = block_size(window)
     q = split_blocks(call.q, size)  # (B, H, n, C, d_h)
-    k, v = (add_neighbours(split_blocks(x, size), window, causal) for x in (call.k, call.v))
+    values = widen(call.v, call.q.size(3))
+    k, v = (add_neighbours(split_blocks(x, size), window, causal) for x in (call.k, values))
     score = compute_block_scores(call, window, size)  # (B|1, H|1, n, C, K)
     blocks = replace(call, q=q, k=k, v=v, schemes=(), scores=(Dense(score),), layout=NO_MASK)
     needs_gradient = score.requires_grad and torch.is_grad_enabled()

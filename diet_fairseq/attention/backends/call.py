@@ -91,6 +91,11 @@ class CallShape:
         return next(compressed, self.layout.key_positions.size(1))
 
     @property
+    def rank(self) -> int:
+        """The rank of the scheme whose score has the type `Factors`; 0: there is none."""
+        return max([0, *(scheme.rank for scheme in self.schemes)])
+
+    @property
     def training(self) -> bool:
         """Whether the call needs gradients."""
         return torch.is_grad_enabled()

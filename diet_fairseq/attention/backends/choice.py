@@ -8,7 +8,7 @@ from ..context import find_moving_scheme, term_kinds
 from .banded import band_fits, banded, is_narrow
 from .call import Backend, CallShape, has_triton, kernels_fit
 from .comparison import is_trusted
-from .cudnn import cudnn, cudnn_fits
+from .cudnn import cudnn, cudnn_fits, factors_fit
 from .fused import factors, sdpa
 from .offsets import offsets
 from .reference import reference
@@ -22,7 +22,7 @@ BACKENDS = {
     "sdpa": Backend(sdpa, serves=KINDS - UNFUSED),
     "factors": Backend(factors, serves=KINDS - UNFUSED, native_score=Factors),
     "offsets": Backend(offsets, serves=KINDS - UNFUSED, native_score=Offsets),
-    "cudnn": Backend(cudnn, serves=KINDS - UNFUSED),
+    "cudnn": Backend(cudnn, serves=KINDS - UNFUSED, native_score=Factors),
     "banded": Backend(banded, serves=KINDS - UNFUSED, native_score=(Offsets, Factors)),
 }
 
@@ -95,15 +95,18 @@ def choose_backend(call: CallShape) -> str:
 
 
 def choose_on_gpu(call: CallShape, names: list[str]) -> str:
-    # vectors of up to 128 have quicker kernels
-    is_wide = call.head_dim + max([0, *(scheme.rank for scheme in call.schemes)]) > 128
-    min_length = 2048 if not call.training else 1024 if is_wide else 512
-    if "factors" in names and min(call.queries, call.keys) >= min_length:
-        return "factors"
     # dropout draws a number for every score, which costs more than the rest of the kernels
-    names = [name for name in ("offsets", "cudnn") if name in names and not call.dropout]
-    trusted = (name for name in names if is_trusted(name, BACKENDS[name], call))
-    return next(trusted, "sdpa")
+    kernels = [name for name in ("offsets", "cudnn") if name in names and not call.dropout]
+    trusted = (name for name in kernels if is_trusted(name, BACKENDS[name], call))
+    if "factors" not in names:
+        return next(trusted, "sdpa")
+    # vectors of up to 128 have quicker kernels
+    is_wide = call.head_dim + call.rank > 128
+    min_length = 2048 if not call.training else 1024 if is_wide else 512
+    is_long = min(call.queries, call.keys) >= min_length
+    if not is_long or factors_fit(call.head_dim, call.rank):
+        return next(trusted, "factors" if is_long else "sdpa")
+    return "factors"
 
 
 def choose_on_cpu(call: CallShape, names: list[str]) -> str:

@@ -39,7 +39,7 @@ def is_trusted(name: str, backend: Backend, call_shape: CallShape) -> bool:
         except Exception as error:  # too little memory, or a kernel that doesn't compile
             problem = f"it fails on this device: {error}"
         if not comparisons[kind]:
-            logger.warning(f"--attention-backend auto uses sdpa, not {name}: {problem}")
+            logger.warning(f"--attention-backend auto does not use {name}: {problem}")
     return comparisons.get(kind, False)
 
 
@@ -52,7 +52,7 @@ def describe_kind(name: str, call_shape: CallShape) -> tuple[Any, ...]:
     """The properties of a call, except lengths, that determine the compiled kernels."""
     layout, schemes = call_shape.layout, call_shape.schemes
     is_learned = any(p.requires_grad for scheme in schemes for p in scheme.parameters())
-    names = name, *(type(scheme).__name__ for scheme in schemes)
+    names = name, call_shape.rank, *(type(scheme).__name__ for scheme in schemes)
     vectors = call_shape.shape[2], call_shape.dtype, call_shape.device, call_shape.dropout > 0
     gradients = call_shape.training, is_learned
     masks = layout.causal, layout.padding_mask is not None, layout.window is not None

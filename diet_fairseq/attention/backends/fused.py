@@ -53,15 +53,13 @@ def factors(call: AttentionCall) -> tuple[Tensor, None]:
     """Fused attention with the score's factors appended to queries and keys: no score is built."""
     wide = append_factors(call.fold_temperature())
     score = dense_sum(wide.scores, wide.layout)
-    return attend_fused(wide, wide.q, wide.k, wide.v, score).narrow(3, 0, call.v.size(3)), None
+    # with values of another width PyTorch would use a kernel that builds the score
+    v = widen(wide.v, wide.q.size(3))
+    return attend_fused(wide, wide.q, wide.k, v, score).narrow(3, 0, call.v.size(3)), None
 
 
 def append_factors(call: AttentionCall) -> AttentionCall:
-    """The call with a score's factors as further columns of queries and keys.
-
-    Values are as wide, because with different widths PyTorch would use a kernel that builds the
-    score.
-    """
+    """The call with a score's factors as further columns of queries and keys."""
     factored = next((score for score in call.scores if isinstance(score, Factors)), None)
     if factored is None:
         return call
@@ -70,9 +68,9 @@ def append_factors(call: AttentionCall) -> AttentionCall:
         for x, columns in zip((call.q, call.k), factored.columns(call.q.dtype), strict=True)
     )
     wide = kernel_width(q.size(3), q.dtype, q.device.type, call.layout.mask is not None)
-    q, k, v = (widen(x, wide) for x in (q, k, call.v))  # (B, H, T, wide)
+    q, k = widen(q, wide), widen(k, wide)  # (B, H, T, wide)
     rest = tuple(score for score in call.scores if score is not factored)
-    return replace(call, q=q, k=k, v=v, scores=rest)
+    return replace(call, q=q, k=k, scores=rest)
 
 
 def attend_fused(
