@@ -99,7 +99,7 @@ def create_call(
     if scores is None:
         scores = compute_scores(schemes, context.layout, native_score)
     scale = query_scale(schemes, q.size(-1))
-    scores += row_scores(schemes, q, k, context.layout, project, scale)
+    scores += row_scores(schemes, q, k, context.layout, project, scale, native_score)
     return AttentionCall(
         transformed_q, k, v, scores, schemes, context.layout, dropout, context.temperature
     )

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ..errors import UserError
 from ..positions import PositionScheme
 from ..positions.layout import Layout
-from ..positions.scores import Dense, Score
+from ..positions.scores import Dense, Score, Sum
 from .packing import Packing
 
 if TYPE_CHECKING:
@@ -63,10 +63,22 @@ def compute_scores(schemes: Schemes, layout: Layout, native: NativeScore = None)
     Raises:
         UserError: a score has another type than its scheme declares
     """
-    scores = [score for scheme in schemes if (score := compute_score(scheme, layout)) is not None]
+    scores = [
+        part
+        for scheme in schemes
+        if (score := compute_score(scheme, layout)) is not None
+        for part in split_sum(score, layout, native)
+    ]
     unchanged = tuple(score for score in scores if native and isinstance(score, native))
     rest = dense_sum(tuple(score for score in scores if score not in unchanged), layout)
     return unchanged if rest is None else (*unchanged, Dense(rest))
+
+
+def split_sum(score: Score, layout: Layout, native: NativeScore) -> Scores:
+    """The parts of a `Sum` if a backend reads all of them; otherwise the score itself."""
+    if isinstance(score, Sum) and native and all(issubclass(t, native) for t in score.part_types):
+        return score.split(layout) or (score,)
+    return (score,)
 
 
 def compute_score(scheme: PositionScheme, layout: Layout) -> Score | None:

@@ -9,12 +9,17 @@ from torch import Tensor, nn
 from ..errors import UserError
 from .layout import Layout
 from .options import Option
-from .scores import Dense, Factors, Offsets, Rows, Score
+from .scores import Dense, Factors, Offsets, Rows, Score, Sum
 
 #: the methods, besides `PositionScheme.score`, that a scheme overrides to add a term
 METHODS = ("transform", "query_rows", "key_rows", "value_rows", "content_score")
 #: types of a score -> their kind of term
-SCORE_KINDS: dict[type[Score], str] = {Offsets: "offsets", Factors: "factors", Dense: "dense"}
+SCORE_KINDS: dict[type[Score], str] = {
+    Offsets: "offsets",
+    Factors: "factors",
+    Sum: "sum",
+    Dense: "dense",
+}
 #: all kinds of terms
 KINDS = frozenset({*METHODS, *SCORE_KINDS.values()})
 
@@ -169,11 +174,14 @@ class PositionScheme(nn.Module):
     #: it does not follow from the names of the parameters, a buffer ``terms`` contains it, which
     #: `models.warm_start` reads
     score_terms: int = 1
-    #: the type of `score`: `Offsets`, `Factors`, `Dense` or a subclass. A scheme with steps may
-    #: return `Dense` in some layouts, whatever its type
+    #: the type of `score`: `Offsets`, `Factors`, `Dense`, `Sum` or a subclass. A scheme with steps
+    #: may return `Dense` in some layouts, whatever its type
     score_type: type[Score] = Dense
-    #: the number of columns of a score of the type `Factors`: its rank r, or 6 for `Differences`
+    #: the number of columns of a score of the type `Factors`, or of such a part of a `Sum`: its
+    #: rank r, or 6 for `Differences`
     rank: int = 0
+    #: whether `query_rows` belong to offsets (`Rows.low`), so that kernels can read their products
+    has_offset_rows: ClassVar[bool] = False
     #: the factor by which `transform` widens queries and keys
     widening: ClassVar[int] = 1
     #: the kinds of the scheme's terms, a subset of `KINDS`; an option may remove a kind

@@ -1,6 +1,7 @@
 """The results of a scheme's methods: scores of positions, and rows that are selected by offset."""
 
 from dataclasses import InitVar, dataclass, replace
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -121,6 +122,41 @@ class Differences(Factors):
 
 
 @dataclass(frozen=True, eq=False)
+class QueryOffsets(Score):
+    """A score of each query for each offset j - i, such as its product with a vector per offset.
+
+    Attributes:
+        rows: (B, H, Tq, R): the scores of the offsets low to low + R - 1, in the queries' type;
+            other offsets are clipped
+        low: the smallest offset, at most 0; the largest is at least 0
+    """
+
+    rows: Tensor
+    low: int
+
+    def dense(self, layout: Layout) -> Tensor:
+        """(B, H, Tq, Tk): the score of each pair's offset."""
+        index = layout.offsets.clamp(self.low, self.low + self.rows.size(3) - 1) - self.low
+        # float32, because the gradient of a score sums up to Tk numbers
+        return self.rows.float().gather(3, index.unsqueeze(1).expand(*self.rows.shape[:3], -1))
+
+    def times(self, factor: float) -> "QueryOffsets":
+        """The rows multiplied by a number."""
+        return replace(self, rows=self.rows * factor)
+
+
+class Sum(Score):
+    """A score that is a sum of scores of other types, which some backends read separately."""
+
+    #: the types of the parts
+    part_types: ClassVar[tuple[type[Score], ...]] = ()
+
+    def split(self, layout: Layout) -> tuple[Score, ...] | None:
+        """The parts, of `part_types`; None: this layout needs the sum as a matrix."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False)
 class Dense(Score):
     """A score as a matrix.
 
@@ -148,11 +184,14 @@ class Rows:
         index: (B|1, 1, Tq, Tk) int64, the number of each pair's row
         bias: (H|1, 1, d_h), added to every query before the product, with the scale of the
             queries; None: no bias
+        low: the smallest offset, at most 0, if the rows belong to the offsets low to low + R - 1,
+            and ``index`` selects the row of the clipped offset j - i; None: otherwise
     """
 
     rows: Tensor
     index: Tensor
     bias: Tensor | None = None
+    low: int | None = None
 
 
 def product(query: Tensor, key: Tensor) -> Tensor:

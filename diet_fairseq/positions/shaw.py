@@ -30,6 +30,7 @@ class Shaw(ScoreParameters):
     """
 
     sharing = "head"
+    has_offset_rows = True
     offset_axes: ClassVar[dict[str, int]] = {"keys": 1, "values": 1}
     options = (CLIP.with_default(16), VALUES, GAIN.with_default(1.0))
 
@@ -54,7 +55,7 @@ class Shaw(ScoreParameters):
     def _rows(self, table: Tensor, layout: Layout) -> Rows:
         offsets, index = index_offsets(layout, self.clip)
         rows = table[:, offsets.start + self.clip : offsets.stop + self.clip]  # (H|1, R, d_h)
-        return Rows(self.amplify(rows), index)
+        return Rows(self.amplify(rows), index, low=offsets.start)
 
 
 def index_offsets(layout: Layout, clip: int | None = None) -> tuple[range, Tensor]:

@@ -5,6 +5,7 @@ The module also contains the baselines of the paper: BERT-A^d (section 4.3) and 
 """
 
 import math
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -24,7 +25,10 @@ from .gain import (
 from .layout import Layout
 from .options import Option
 from .relative import BUCKETS, MAX_DISTANCE, OffsetProducts, OffsetScalars, OffsetScores, t5_buckets
-from .scores import Dense, Factors, Score, look_up, look_up_heads, product
+from .scores import Dense, Factors, Offsets, Score, Sum, look_up, look_up_heads, product
+
+#: theta_1 and theta_2, (H,) each: the scores of the first token as query and as key
+Thetas = tuple[Tensor, Tensor]
 
 UNTIE_CLS = Option(
     "position_untie_cls",
@@ -190,6 +194,12 @@ class TupeA(PositionScheme):
         return Factors(*self._factors(layout))
 
     def _factors(self, layout: Layout) -> tuple[Tensor, Tensor]:
+        """The factors with the columns of `untie`."""
+        query, key, thetas = self._tied_factors(layout)
+        return (query, key) if thetas is None else untie(query, key, layout, *thetas)
+
+    def _tied_factors(self, layout: Layout) -> tuple[Tensor, Tensor, Thetas | None]:
+        """The factors without the reset of the first token, and theta_1 and theta_2, or None."""
         pos_key = self.pos if self.pos_key is None else self.pos_key
         query = self._project(
             self.pos, layout.query_positions, self.pos_q_linear, layout.query_bound
@@ -197,13 +207,13 @@ class TupeA(PositionScheme):
         query = query * self.scale
         key = self._project(pos_key, layout.key_positions, self.pos_k_linear, layout.key_bound)
         if self.untie_cls == "no":
-            return query, key  # (B|1, H, Tq, d_h), (B|1, H, Tk, d_h)
+            return query, key, None  # (B|1, H, Tq, d_h), (B|1, H, Tk, d_h)
         of_query, of_key = (
             linear(self.pos_ln(pos.weight[:2])).unflatten(-1, (self.shape.heads, -1))
             for pos, linear in ((self.pos, self.pos_q_linear), (pos_key, self.pos_k_linear))
         )  # (2, H, d_h)
-        thetas = (of_query * self.scale * of_key).float().sum(-1)  # (2, H)
-        return untie(query, key, layout, *thetas)
+        theta_1, theta_2 = (of_query * self.scale * of_key).float().sum(-1)  # (2, H)
+        return query, key, (theta_1, theta_2)
 
     def _project(self, pos: Table, positions: Tensor, linear: Projection, end: int) -> Tensor:
         """Project the embeddings of positions (B|1, T) -> (B|1, H, T, d_h).
@@ -222,6 +232,75 @@ class TupeA(PositionScheme):
 TupeA.cross = TupeA
 
 
+@dataclass(frozen=True, eq=False)
+class AbsoluteAndRelative(Sum):
+    """The score of TUPE-R: a product of factors plus the scores of offsets, each with its reset.
+
+    Attributes:
+        query: (B|1, H, Tq, d_h)
+        key: (B|1, H, Tk, d_h)
+        offsets: the scores of offsets
+        thetas: theta_1 and theta_2 of the factors, (H,) each, and theta_1 and theta_2 of the
+            offsets; None: nothing is reset
+    """
+
+    part_types = (Factors, Offsets)
+
+    query: Tensor
+    key: Tensor
+    offsets: Offsets
+    thetas: tuple[Thetas, Thetas] | None
+
+    def dense(self, layout: Layout) -> Tensor:
+        relative = self.offsets.dense(layout)
+        if self.thetas is None:
+            return product(self.query, self.key) + relative  # (B|1, H, Tq, Tk)
+        absolute, of_offsets = self.thetas
+        factors = untie(self.query, self.key, layout, *absolute)
+        return product(*factors) + reset(relative, layout, *of_offsets)
+
+    def times(self, factor: float) -> "AbsoluteAndRelative":
+        thetas = self.thetas
+        if thetas is not None:
+            (first, second), (third, fourth) = thetas
+            thetas = (first * factor, second * factor), (third * factor, fourth * factor)
+        offsets = self.offsets.times(factor)
+        return replace(self, query=self.query * factor, offsets=offsets, thetas=thetas)
+
+    def split(self, layout: Layout) -> tuple[Score, ...] | None:
+        """Factors, and scores of offsets for all pairs.
+
+        The columns of `untie` also take away the scores of offsets from and to the first token.
+        """
+        if not layout.is_toeplitz:
+            return None
+        query, key = self.query, self.key
+        if self.thetas is None:
+            return Factors(query, key), self.offsets
+        if len(layout.key_positions) > 1:  # padding before a sentence would be reset, too
+            return None
+        (theta_1, theta_2), (of_offsets_1, of_offsets_2) = self.thetas
+        first_offset, line = layout.offset_range[0], self.offsets.line
+        # (1, H|1, T, 1): the scores of the offsets to the first token, and from it; the latter are
+        # not used if the first token is no query
+        to_first, from_first = (
+            line[:, (index - first_offset).clamp(max=line.size(1) - 1)]
+            .transpose(0, 1)
+            .unsqueeze(-1)
+            for index in (-layout.query_positions, layout.key_positions)
+        )
+        query_first = is_first_token(layout.query_indices)  # (B|1, 1, Tq, 1)
+        key_first = is_first_token(layout.key_indices)  # (B|1, 1, Tk, 1)
+        second = (theta_2 + of_offsets_2)[:, None, None] - to_first
+        first = (theta_1 + of_offsets_1)[:, None, None] - from_first
+        ones = torch.ones_like(theta_1)[:, None, None]  # (H, 1, 1)
+        query = concatenate(
+            query.masked_fill(query_first, 0), second * ~query_first, ones * query_first
+        )
+        key = concatenate(key.masked_fill(key_first, 0), ones * key_first, first)
+        return Factors(query, key), self.offsets
+
+
 class TupeR(TupeA):
     """TUPE-R, Ke et al. (2021), eq. 11: TUPE-A plus T5's buckets, which are not scaled.
 
@@ -236,7 +315,7 @@ class TupeR(TupeA):
     for each bucket, and has a blind start only.
     """
 
-    score_type = Dense
+    score_type = AbsoluteAndRelative
     options = (
         UNTIE_CLS,
         BUCKETS,
@@ -274,17 +353,16 @@ class TupeR(TupeA):
             else OffsetScalars(shape, row_of_offset, rows, gain, start, peak, std=0.02)
         )
 
-    def score(self, layout: Layout) -> Dense:  # type: ignore[override]
-        query, key = self._factors(layout)
-        absolute = product(query, key)  # (B|1, H, Tq, Tk)
-        relative = self.relative_attention_bias.score(layout).dense(layout)
-        if self.untie_cls == "no":
-            return Dense(absolute + relative)
-        theta_1 = theta_2 = torch.zeros_like(relative[0, :, 0, 0])  # "paper": the sum has one theta
+    def score(self, layout: Layout) -> AbsoluteAndRelative:  # type: ignore[override]
+        query, key, thetas = self._tied_factors(layout)
+        offsets = self.relative_attention_bias.score(layout)
+        if thetas is None:
+            return AbsoluteAndRelative(query, key, offsets, None)
+        theta_1 = theta_2 = torch.zeros_like(offsets.line[:, 0])  # "paper": the sum has one theta
         if self.untie_cls == "official":
             scalars = self.relative_attention_bias.scalars
             theta_1, theta_2 = (scalars[row] for row in self.theta_rows)  # (H,)
-        return Dense(absolute + reset(relative, layout, theta_1, theta_2))
+        return AbsoluteAndRelative(query, key, offsets, (thetas, (theta_1, theta_2)))
 
 
 class BertAd(TupeA):
@@ -381,6 +459,12 @@ def is_first_token(numbers: Tensor) -> Tensor:
         (B|1, 1, T, 1) bool
     """
     return numbers.eq(0)[:, None, :, None]
+
+
+def concatenate(*columns: Tensor) -> Tensor:
+    """Columns (B|1, H|1, T, r_i) beside each other, (B|1, H, T, sum of r_i)."""
+    batch, heads = (max(x.size(axis) for x in columns) for axis in (0, 1))
+    return torch.cat([x.expand(batch, heads, -1, -1) for x in columns], dim=-1)
 
 
 def reset(score: Tensor, layout: Layout, theta_1: Tensor, theta_2: Tensor) -> Tensor:

@@ -21,11 +21,12 @@ from diet_fairseq.attention.backends import (
     comparison,
     list_candidates,
 )
-from diet_fairseq.attention.backends.offsets import Launch
+from diet_fairseq.attention.backends.offsets import Launch, factor_sizes
+from diet_fairseq.attention.rows import row_scores
 from diet_fairseq.errors import UserError
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
 from diet_fairseq.positions.layout import Layout
-from diet_fairseq.positions.scores import Offsets
+from diet_fairseq.positions.scores import Dense, Offsets, QueryOffsets
 from tests.attention.test_fast_paths import check_fast_path
 from tests.support import commands, interpreted, tiny
 from tests.support.attentions import attentions
@@ -94,7 +95,9 @@ def on_the_cpu(scheme: str, tokens: int = 6, **changes) -> CallShape:
         ("t5", CUDA, {"dropout": 0.1}, True),
         ("t5", CUDA, {"shape": (2, 2, 129)}, False),
         ("diet_rel", CPU, {}, False),
-        *((scheme, CUDA, {}, False) for scheme in ("none", "shaw", "diet_abs", "tupe_r")),
+        *((scheme, CUDA, {}, True) for scheme in ("shaw", "diet_abs", "tupe_a", "tupe_r")),
+        *((scheme, CUDA, {}, False) for scheme in ("none", "deberta", "fire", "diet_abs_lin")),
+        *((scheme, CUDA, {"shape": (2, 2, 80)}, False) for scheme in ("shaw", "diet_abs")),
     ],
 )
 def test_offsets_is_a_candidate_where_it_can_compute_the_call(
@@ -113,14 +116,18 @@ def test_offsets_is_no_candidate_without_triton(monkeypatch):
     ("scheme", "training", "tokens", "dropout", "backend"),
     [
         ("none", True, 512, 0.0, "sdpa"),
-        ("shaw", True, 512, 0.0, "sdpa"),
+        ("shaw", True, 512, 0.0, "offsets"),
+        ("shaw", True, 512, 0.1, "sdpa"),
         ("deberta", True, 512, 0.0, "sdpa"),
         ("diet_rel", True, 512, 0.0, "offsets"),
         ("t5", False, 512, 0.0, "offsets"),
         ("t5", True, 512, 0.1, "sdpa"),
         ("tupe_r", True, 512, 0.0, "cudnn"),
         ("tupe_r", True, 512, 0.1, "sdpa"),
-        ("tupe_r", False, 500, 0.0, "sdpa"),
+        ("tupe_r", False, 500, 0.0, "offsets"),
+        ("tupe_r", True, 1024, 0.0, "offsets"),
+        ("diet_abs", True, 300, 0.0, "offsets"),
+        ("diet_abs_lin", True, 512, 0.0, "sdpa"),
         ("diet_abs", True, 256, 0.0, "cudnn"),
         ("diet_abs", True, 512, 0.1, "factors"),
         ("diet_abs", True, 512, 0.0, "cudnn, else factors"),
@@ -318,3 +325,54 @@ def test_gradients_have_the_shapes_and_types_of_their_inputs(monkeypatch):
     assert of_q.shape == out.shape == (2, 3, 4, 8)
     assert of_k.shape == of_v.shape == (2, 3, 5, 8)
     assert of_line.shape == (3, 8)
+
+
+@pytest.mark.parametrize(
+    ("rank", "sizes"),
+    [(0, (0, 0, 0)), (16, (16, 16, 0)), (48, (48, 64, 0)), (64, (64, 64, 0)), (80, (80, 64, 16))],
+)
+def test_factors_slightly_wider_than_a_power_of_two_have_further_columns(rank, sizes):
+    assert tuple(factor_sizes(rank).values()) == sizes
+
+
+@pytest.mark.parametrize("untie_cls", ["no", "paper", "official"])
+@pytest.mark.parametrize(("causal", "queries"), [(False, None), (True, None), (True, 4)])
+def test_the_parts_of_tupe_r_add_up_to_its_score(untie_cls, causal, queries):
+    limit = Limit(9, "--max-positions")
+    shape = AttentionShape(2, 4, 8, limit, limit, causal=causal)
+    scheme = SCHEMES["tupe_r"].create(shape, untie_cls=untie_cls)
+    for parameter in scheme.parameters():
+        torch.nn.init.normal_(parameter)
+    padding = torch.arange(9) >= torch.tensor([[9], [5]])
+    layout = Layout.of_self_attention(padding, causal, queries)
+    score = scheme.score(layout).times(0.5)
+    parts = score.split(layout)
+    assert tuple(map(type, parts)) == score.part_types
+    matrix = sum(part.dense(layout) for part in parts)
+    torch.testing.assert_close(matrix, score.dense(layout))
+    assert parts[0].query.size(3) == scheme.rank
+
+
+@pytest.mark.parametrize("untie_cls", ["no", "official"])
+def test_a_score_is_not_split_if_padding_would_be_reset(untie_cls):
+    limit = Limit(9, "--max-positions")
+    shape = AttentionShape(2, 4, 8, limit, limit)
+    scheme = SCHEMES["tupe_r"].create(shape, untie_cls=untie_cls)
+    layout = Layout.of_self_attention(torch.arange(9) < torch.tensor([[0], [3]]))
+    assert (scheme.score(layout).split(layout) is None) == (untie_cls != "no")
+
+
+@pytest.mark.parametrize("is_toeplitz", [True, False])
+@pytest.mark.parametrize(("causal", "queries"), [(False, None), (True, None), (True, 1)])
+def test_products_with_rows_of_offsets_are_a_table_for_each_query(causal, queries, is_toeplitz):
+    limit = Limit(9, "--max-positions")
+    scheme = SCHEMES["shaw"].create(AttentionShape(2, 4, 8, limit, limit, causal=causal), clip=3)
+    layout = Layout.of_self_attention(torch.zeros(1, 9, dtype=torch.bool), causal, queries)
+    layout = replace(layout, is_toeplitz=is_toeplitz)
+    q, k = tiny.vectors(2, 2, queries or 9, 4), tiny.vectors(2, 2, 9, 4)
+    native = BACKENDS["offsets"].native_score
+    [table] = row_scores((scheme,), q, k, layout, None, 1.0, native)
+    [score] = row_scores((scheme,), q, k, layout, None, 1.0)
+    assert type(table) is (QueryOffsets if is_toeplitz else Dense)
+    assert type(score) is Dense
+    torch.testing.assert_close(table.times(2.0).dense(layout), 2 * score.dense(layout))

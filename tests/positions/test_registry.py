@@ -103,7 +103,9 @@ def test_a_subclass_of_a_score_s_type_is_of_its_kind():
     assert SlopeOfASubclass.kinds == {"offsets"}
     register_position_scheme("subclass")(SlopeOfASubclass)
     check_scheme(SlopeOfASubclass)
-    with pytest.raises(TypeError, match="score_type must be Offsets, Factors, Dense or a subclass"):
+    with pytest.raises(
+        TypeError, match="score_type must be Offsets, Factors, Sum, Dense or a subclass"
+    ):
         type("Other", (SlopeOfASubclass,), {"score_type": Score})
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
 import numpy as np
@@ -20,6 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 from diet_fairseq.attention.backends import BACKENDS, AttentionCall
 from diet_fairseq.attention.context import compute_scores
+from diet_fairseq.attention.rows import row_scores
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
 from diet_fairseq.positions.layout import Layout, toeplitz
 
@@ -44,6 +45,7 @@ class Call:
     tile: int = 16
     window: int | None = None
     options: dict[str, Any] = field(default_factory=dict)
+    std: float = 1.0
 
     def results(self, backend: str, dropout: float = 0.0) -> tuple[Tensor, ...]:
         """The output, and the gradients of queries, keys, values and the scheme."""
@@ -54,11 +56,11 @@ class Call:
             heads, self.width, HEADS * self.width, queries=limit, keys=limit, causal=self.causal
         )
         torch.manual_seed(1)
-        has_gain = self.scheme not in ("alibi", "rope")
+        has_gain = self.scheme not in ("alibi", "rope", "tupe_a")
         options = {"gain": 1.0, **self.options} if has_gain else self.options
         scheme = SCHEMES[self.scheme].create(shape, **options)
         for parameter in scheme.parameters():
-            torch.nn.init.normal_(parameter)
+            torch.nn.init.normal_(parameter, std=self.std)
         place, lengths = torch.arange(keys), torch.tensor(self.lengths).unsqueeze(1)
         padding = place < keys - lengths if self.left_pad else place >= lengths  # (B, Tk)
         layout = Layout.of_self_attention(padding, self.causal, self.queries)
@@ -68,8 +70,11 @@ class Call:
             for tokens in (self.queries or keys, keys, keys, self.queries or keys)
         )
         leaves = [x.requires_grad_() for x in (q, k, v)]
-        scores = compute_scores((scheme,), layout, BACKENDS[backend].native_score)
-        call = AttentionCall(q * self.width**-0.5, k, v, scores, (scheme,), layout, dropout)
+        native = BACKENDS[backend].native_score
+        scores = compute_scores((scheme,), layout, native)
+        scaled, none = q * self.width**-0.5, cast(Any, None)
+        scores += row_scores((scheme,), scaled, k, layout, none, 1.0, native)
+        call = AttentionCall(scaled, k, v, scores, (scheme,), layout, dropout)
         out, _ = BACKENDS[backend](call)
         return out, *torch.autograd.grad(out, [*leaves, *scheme.parameters()], gradient)
 
@@ -109,6 +114,13 @@ CALLS = {
     ),
     "a sentence without tokens": Call("diet_rel", (3, 0)),
     "a window, padded by more than the window": Call("diet_rel", (70, 40), window=7),
+    "factors in a decoder, padded on the left": Call(
+        "diet_abs", (40, 25), causal=True, left_pad=True, options={"rank": 20}
+    ),
+    "factors and buckets, the first token untied": Call(
+        "tupe_r", (40, 25), width=16, options={"untie_cls": "official"}, std=0.3
+    ),
+    "a table for each query, padded": Call("shaw", (70, 50), options={"clip": 4}),
     "a window in a decoder, padded on the left": Call(
         "diet_rel", (70, 40), causal=True, left_pad=True, window=7
     ),
@@ -127,6 +139,45 @@ SLOW_CALLS = {
     "a window larger than a tile": Call("diet_rel", (120, 100), window=40),
     "a window, the last queries": Call("diet_rel", (70, 60), causal=True, queries=20, window=9),
     "a window, even": Call("diet_rel", (64, 64), window=16),
+    "factors, even": Call("diet_abs", (64, 64), width=64, options={"rank": 34}),
+    "factors in half precision": Call(
+        "diet_abs", (40, 33), options={"rank": 20}, dtype=torch.float16
+    ),
+    "80 columns of factors": Call(
+        "tupe_a", (40, 25), width=64, options={"untie_cls": "official"}, std=0.3
+    ),
+    "factors and buckets": Call(
+        "tupe_r", (40, 25), width=16, left_pad=True, options={"untie_cls": "no"}, std=0.3
+    ),
+    "factors and buckets, padding before the first token": Call(
+        "tupe_r", (40, 25), width=16, left_pad=True, options={"untie_cls": "official"}, std=0.3
+    ),
+    "factors and buckets, 80 columns": Call(
+        "tupe_r", (40, 25), width=64, options={"untie_cls": "official"}, std=0.3
+    ),
+    "factors and buckets, the last queries": Call(
+        "tupe_r", (40, 25), causal=True, queries=9, options={"untie_cls": "paper"}, std=0.3
+    ),
+    "factors and buckets, a window": Call(
+        "tupe_r", (64, 64), window=9, options={"untie_cls": "official"}, std=0.3
+    ),
+    "a table, even": Call("shaw", (128, 128), options={"clip": 4}),
+    "a table, padded on the left": Call("shaw", (100, 70), left_pad=True, options={"clip": 4}),
+    "a table in a decoder": Call(
+        "shaw", (100, 70), causal=True, left_pad=True, options={"clip": 4}
+    ),
+    "a table, the last queries": Call(
+        "shaw", (100, 70), causal=True, queries=20, options={"clip": 4}
+    ),
+    "a table, one query": Call(
+        "shaw", (100, 70), causal=True, left_pad=True, queries=1, options={"clip": 4}
+    ),
+    "a table and a window": Call("shaw", (100, 70), window=9, options={"clip": 4}),
+    "a table of all offsets": Call("shaw", (5, 3)),
+    "a table of three offsets, heads share": Call(
+        "shaw", (70, 50), heads_share=True, options={"clip": 1}
+    ),
+    "a table in half precision": Call("shaw", (70, 50), dtype=torch.float16, options={"clip": 4}),
     "one query, padded": Call("t5", (9, 7), causal=True, left_pad=True, queries=1),
 } | {
     f"{scheme}, {width} wide, {dtype}, {'causal, ' if causal else ''}{side}": Call(
@@ -143,6 +194,16 @@ SLOW_CALLS = {
 }
 
 
+def attend_line(
+    q: Tensor, k: Tensor, v: Tensor, line: Tensor, *,
+    seed: Tensor | None = None, causal: bool = False, dropout: float = 0.0,
+) -> Tensor:  # fmt: skip
+    """The output with a score for each offset."""
+    scores = line, None, None, None
+    out, _ = offsets.attend(q, k, v, *scores, None, seed, causal, dropout, None, 0, 0)
+    return out
+
+
 def cross_attention() -> None:
     """More queries than keys."""
     torch.manual_seed(1)
@@ -152,7 +213,7 @@ def cross_attention() -> None:
     leaves = [x.requires_grad_() for x in (q, k, v, numbers)]
     with kernels_with(16):
         line = numbers[:, rows]
-        out, _ = offsets.attend(q, k, v, line, None, None, False, 0.0, None)
+        out = attend_line(q, k, v, line)
         gradients = torch.autograd.grad(out, leaves, g)
     expected = (q @ k.mT + toeplitz(numbers[:, rows], 70)).softmax(-1) @ v
     expected_gradients = torch.autograd.grad(expected, leaves, g)
@@ -168,8 +229,7 @@ def dropout() -> None:
     leaves = [x.requires_grad_() for x in (q, k, v, line)]
 
     def attend(v: Tensor, q: Tensor = q, k: Tensor = k) -> Tensor:
-        out, _ = offsets.attend(q, k, v, line, None, seed, True, rate, None)
-        return out
+        return attend_line(q, k, v, line, seed=seed, causal=True, dropout=rate)
 
     with kernels_with(16):
         out = attend(v)
@@ -210,6 +270,13 @@ def timed_tiles() -> None:
         assert len(timed) == 2 * len(kernels), timed
         sizes = offsets.autotune_kernel(kernels[2], tiles(None, "")).best_config.kwargs
         assert sizes == {"BM": 64, "BN": 16}, sizes
+
+
+def products_of_few_rows() -> None:
+    """The line's gradient as on compute capability 8.0, with 6 and 24 diagonals of blocks."""
+    with patch.object(offsets, "product_rows", lambda major: 16):
+        check(Call("diet_rel", (40, 25)))
+        check(Call("diet_rel", (150, 130), tile=64))
 
 
 def two_runs() -> None:
@@ -267,13 +334,44 @@ class GradientsOnTheNextDiagonal(offsets.Launch):
         return super().line_gradient(sums, BM, BN).roll(1, 1)
 
 
-MUTANTS = [PaddingForgotten, AWindowOneTokenWider, GradientsOnTheNextDiagonal]
+class ATableOneOffsetFurther(offsets.Launch):
+    low: int
+    high: int
+
+    def __init__(self, *inputs: Any) -> None:
+        super().__init__(*inputs)
+        self.low, self.high = self.low + 1, self.high + 1
+
+
+class HalfTheGradientOfFactors(offsets.Launch):
+    def backward(self, *inputs: Any) -> tuple[Tensor, ...]:
+        *grads, of_a, of_c = super().backward(*inputs)
+        return *grads, of_a / 2, of_c
+
+
+class FarScoresExchanged(offsets.Launch):
+    clipped: Tensor
+
+    def __init__(self, *inputs: Any) -> None:
+        super().__init__(*inputs)
+        self.clipped = self.clipped.flip(2)
+
+
+WINDOWED = Call("diet_rel", (6, 4), causal=True, left_pad=True, window=2)
+MUTANTS: dict[Any, Call] = {
+    PaddingForgotten: WINDOWED,
+    AWindowOneTokenWider: WINDOWED,
+    GradientsOnTheNextDiagonal: WINDOWED,
+    ATableOneOffsetFurther: Call("shaw", (9, 7), options={"clip": 2}),
+    FarScoresExchanged: Call("shaw", (70, 70), options={"clip": 2}),
+    HalfTheGradientOfFactors: Call("diet_abs", (6, 4)),
+}
 
 
 def caught(mutant: type) -> None:
     with patch.object(offsets, "Launch", mutant):
         try:
-            check(Call("diet_rel", (6, 4), causal=True, left_pad=True, window=2))
+            check(MUTANTS[mutant])
         except AssertionError:
             return
     raise AssertionError("not caught")
@@ -285,8 +383,13 @@ def opcheck() -> None:
     pad = torch.tensor([[0.0, 0.0, 0.0, 0.0, -torch.inf]])
     line = torch.randn(2, 7, requires_grad=True)
     with kernels_with(16):
-        arguments = (q, k, v, line, pad, None, False, 0.0, None)
-        torch.library.opcheck(offsets.offset_attention, arguments)
+        rows = torch.randn(1, 2, 3, 4, requires_grad=True)
+        a, c = (torch.randn(1, 2, tokens, 16, requires_grad=True) for tokens in (3, 5))
+        rest = pad, None, False, 0.0, None
+        torch.library.opcheck(
+            offsets.offset_attention, (q, k, v, line, None, None, None, *rest, 0, 0)
+        )
+        torch.library.opcheck(offsets.offset_attention, (q, k, v, None, rows, a, c, *rest, -2, 1))
 
 
 class Attention(torch.nn.Module):
@@ -300,7 +403,7 @@ class Attention(torch.nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = self.projection(x).view(5, 1, 3, 2, 8).permute(2, 1, 3, 0, 4)
-        return offsets.attend(q, k, v, self.line, None, None, True, 0.0, None)[0]
+        return attend_line(q, k, v, self.line, causal=True)
 
 
 class Checkpointed(Attention):
@@ -335,7 +438,8 @@ def checks_of(slow: bool) -> dict[str, Callable[[], None]]:
     calls, functions = CALLS, [score_gradient]
     if slow:
         calls = SLOW_CALLS
-        functions = [cross_attention, dropout, two_runs, timed_tiles, opcheck, compile_and_fsdp]
+        functions = [cross_attention, dropout, products_of_few_rows, two_runs, timed_tiles]
+        functions += [opcheck, compile_and_fsdp]
     checks: dict[str, Callable[[], None]] = {n: partial(check, call) for n, call in calls.items()}
     if not slow:
         checks |= {mutant.__name__: partial(caught, mutant) for mutant in MUTANTS}

@@ -8,7 +8,10 @@ from typing import Any
 
 POINTERS = {
     **dict.fromkeys(["q", "k", "v", "g", "o", "grad_q", "grad_k", "grad_v", "score"], "*bf16"),
-    **dict.fromkeys(["line", "norm", "delta", "pad", "sums", "grad_line", "grad_score"], "*fp32"),
+    **dict.fromkeys(["table", "a", "c", "grad_a", "grad_c", "grad_table"], "*bf16"),
+    **dict.fromkeys(
+        ["line", "norm", "delta", "pad", "sums", "grad_line", "grad_score", "clipped"], "*fp32"
+    ),
     "seed": "*i64",
 }
 
@@ -33,6 +36,19 @@ class Machine:
     def instructions(self) -> list[str]:
         pattern = r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)[^;]*;"
         return re.findall(pattern, self.text)
+
+    @property
+    def waits(self) -> int:
+        """The largest number of waits for products in a loop; 0 if no product is a wgmma."""
+        lines = re.findall(r"/\*([0-9a-f]{4,})\*/\s+([^;]*);", self.text)
+        code = [(int(place, 16), instruction) for place, instruction in lines]
+        most = 0
+        for end, instruction in code:
+            start = re.search(r"\bBRA\b.*0x([0-9a-f]+)", instruction)
+            if start:  # backward, if anything lies between the two
+                loop = [x for place, x in code if int(start.group(1), 16) <= place <= end]
+                most = max(most, sum("WARPGROUP.DEPBAR" in x for x in loop))
+        return most
 
 
 def compiled(

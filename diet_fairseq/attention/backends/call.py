@@ -101,15 +101,24 @@ class CallShape:
         return torch.is_grad_enabled()
 
 
-def kernels_fit(device: torch.device, dtype: torch.dtype, width: int) -> bool:
-    """Whether our Triton kernels can run on vectors of this type and width."""
+def kernels_fit(
+    device: torch.device, dtype: torch.dtype, width: int, rank: int = 0, has_table: bool = False
+) -> bool:
+    """Whether our Triton kernels can run on vectors of this type and width.
+
+    Args:
+        rank: the number of columns of factors beside the vectors
+        has_table: whether each query has scores of offsets (`QueryOffsets`)
+    """
     types = {torch.float32, torch.float16, torch.bfloat16}
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
     # The interpreter also runs on a CPU; in Triton 3.9 it reads bfloat16 in products as integers.
     if interpreted:
         types.remove(torch.bfloat16)
-    # wider vectors don't fit into a program's shared memory
-    return (interpreted or device.type == "cuda") and dtype in types and width <= 128
+    # wider vectors don't fit into a program's shared memory or registers; TUPE's factors need up to
+    # 80 columns with heads of 64 numbers
+    fits = width <= (64 if rank or has_table else 128) and rank <= 80
+    return (interpreted or device.type == "cuda") and dtype in types and fits
 
 
 @cache

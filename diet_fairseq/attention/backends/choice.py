@@ -3,6 +3,7 @@
 import torch
 
 from ...positions.base import KINDS
+from ...positions.layout import Layout
 from ...positions.scores import Factors, Offsets
 from ..context import find_moving_scheme, term_kinds
 from .banded import band_fits, banded, is_narrow
@@ -10,7 +11,7 @@ from .call import Backend, CallShape, has_triton, kernels_fit
 from .comparison import is_trusted
 from .cudnn import cudnn, cudnn_fits, factors_fit
 from .fused import factors, sdpa
-from .offsets import offsets
+from .offsets import NATIVE, offsets
 from .reference import reference
 
 #: terms that fused attention can't compute, because its only inputs are q, k, v and a mask
@@ -21,7 +22,7 @@ BACKENDS = {
     "reference": Backend(reference, serves=KINDS, has_equal_widths=False),
     "sdpa": Backend(sdpa, serves=KINDS - UNFUSED),
     "factors": Backend(factors, serves=KINDS - UNFUSED, native_score=Factors),
-    "offsets": Backend(offsets, serves=KINDS - UNFUSED, native_score=Offsets),
+    "offsets": Backend(offsets, serves=KINDS - UNFUSED, native_score=NATIVE),
     "cudnn": Backend(cudnn, serves=KINDS - UNFUSED, native_score=Factors),
     "banded": Backend(banded, serves=KINDS - UNFUSED, native_score=(Offsets, Factors)),
 }
@@ -49,15 +50,7 @@ def list_candidates(call: CallShape) -> list[str]:
     kinds, layout = term_kinds(call.schemes), call.layout
     # moved positions differ between sentences, and are not known before the layer's input
     moves = find_moving_scheme(call.schemes) is not None
-    has_line = (
-        kinds <= {"offsets", "transform"}
-        and ("offsets" in kinds or layout.window is not None)
-        and layout.is_toeplitz
-        and not moves
-        and kernels_fit(call.device, call.dtype, call.head_dim)
-        and has_triton()
-    )
-    score_kinds = frozenset({"offsets", "factors", "dense"})
+    score_kinds = frozenset({"offsets", "factors", "sum", "dense"})
     has_shared_score = (
         kinds <= score_kinds | {"transform"}
         and bool(kinds & score_kinds)
@@ -65,11 +58,12 @@ def list_candidates(call: CallShape) -> list[str]:
         and layout.segments is None
         and not moves
         and cudnn_fits(layout, call.dtype, call.device, call.head_dim, call.dropout)
+        and call.keys == call.queries
         and has_triton()
     )
     conditions = {
         "factors": kinds <= {"factors", "transform"} and "factors" in kinds,
-        "offsets": has_line,
+        "offsets": has_kernels(call),
         "cudnn": has_shared_score,
         "banded": kinds <= {"offsets", "factors", "transform"} and band_fits(layout),
     }
@@ -78,6 +72,24 @@ def list_candidates(call: CallShape) -> list[str]:
         for name, backend in BACKENDS.items()
         if kinds <= backend.serves and conditions.get(name, True)
     ]
+
+
+def has_kernels(call: CallShape) -> bool:
+    """Whether the kernels of "offsets" compute the call."""
+    kinds, layout, schemes = term_kinds(call.schemes), call.layout, call.schemes
+    scores = kinds & {"offsets", "factors", "sum", "query_rows"}
+    has_table = "query_rows" in kinds
+    return (
+        kinds <= scores | {"transform"}
+        and len(scores) == (0 if layout.window is not None and not scores else 1)
+        and sum(bool(scheme.kinds & scores) for scheme in schemes) <= 1
+        and not any(scheme.compressed for scheme in schemes)
+        and find_moving_scheme(schemes) is None
+        and (not has_table or all(scheme.has_offset_rows for scheme in schemes))
+        and (layout.is_toeplitz or (scores == {"factors"} and layout.window is None))
+        and kernels_fit(call.device, call.dtype, call.head_dim, call.rank, has_table)
+        and has_triton()
+    )
 
 
 def choose_backend(call: CallShape) -> str:
@@ -95,18 +107,26 @@ def choose_backend(call: CallShape) -> str:
 
 
 def choose_on_gpu(call: CallShape, names: list[str]) -> str:
+    has_narrow_factors = factors_fit(call.head_dim, call.rank)
+    min_length = 2048 if not call.training else 512 if has_narrow_factors else 1024
+    is_long = "factors" in names and min(call.queries, call.keys) >= min_length
+    kernels = ["offsets", "cudnn"]
+    if "factors" in names:
+        # without a mask PyTorch's kernels need as many products as the kernels of "offsets"
+        kernels = ["cudnn"] * (has_narrow_factors or not is_long)
+        kernels += ["offsets"] * (is_masked(call.layout) or not is_long)
+    elif call.rank and call.keys < 1024:  # a score as a matrix costs less than further columns
+        kernels = ["cudnn", "offsets"]
     # dropout draws a number for every score, which costs more than the rest of the kernels
-    kernels = [name for name in ("offsets", "cudnn") if name in names and not call.dropout]
+    kernels = [name for name in kernels if name in names and not call.dropout]
     trusted = (name for name in kernels if is_trusted(name, BACKENDS[name], call))
-    if "factors" not in names:
-        return next(trusted, "sdpa")
-    # vectors of up to 128 have quicker kernels
-    is_wide = call.head_dim + call.rank > 128
-    min_length = 2048 if not call.training else 1024 if is_wide else 512
-    is_long = min(call.queries, call.keys) >= min_length
-    if not is_long or factors_fit(call.head_dim, call.rank):
-        return next(trusted, "factors" if is_long else "sdpa")
-    return "factors"
+    return next(trusted, "factors" if is_long else "sdpa")
+
+
+def is_masked(layout: Layout) -> bool:
+    """Whether a query may not see every key."""
+    has_future = layout.causal and layout.query_positions.size(1) > 1
+    return has_future or layout.padding_mask is not None or layout.window is not None
 
 
 def choose_on_cpu(call: CallShape, names: list[str]) -> str:

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-from ...positions.base import KINDS
+from ...positions.base import KINDS, Projections
 from ..context import compute_scores, transform_queries_and_keys
+from ..rows import row_scores
 from .call import AttentionCall, Backend, CallShape
 from .offsets import is_even, is_recorded
 from .reference import reference
@@ -41,6 +42,11 @@ def is_trusted(name: str, backend: Backend, call_shape: CallShape) -> bool:
         if not comparisons[kind]:
             logger.warning(f"--attention-backend auto does not use {name}: {problem}")
     return comparisons.get(kind, False)
+
+
+def refuse_projection(rows: Tensor) -> Tensor:
+    """A projection for schemes that project no rows."""
+    raise NotImplementedError
 
 
 def keep_tensor(saved: Tensor) -> Tensor:
@@ -101,6 +107,9 @@ def compute_results(backend: Backend, call_shape: CallShape) -> list[Tensor]:
     q, k, v = draw(call_shape.queries), draw(call_shape.keys), draw(call_shape.keys)
     inputs = [x.requires_grad_(call_shape.training) for x in (q, k, v)]
     scores = compute_scores(schemes, layout, backend.native_score)
+    # no scheme whose rows are projected has a backend that is compared
+    project = Projections(query=refuse_projection, key=refuse_projection)
+    scores += row_scores(schemes, q, k, layout, project, 1.0, backend.native_score)
     q_k = transform_queries_and_keys(schemes, q, k, layout)
     out, _ = backend(AttentionCall(*q_k, v, scores, schemes, layout, call_shape.dropout))
     if not call_shape.training:

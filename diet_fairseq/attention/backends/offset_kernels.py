@@ -2,11 +2,13 @@
 
 For query i and key j of one sentence and head, with Tq queries that are the last of the Tk keys:
 
-    s_ij = q_i k_j + line[j - i + Tq - 1], -inf where i doesn't see j;  p_i = softmax(s_i)
+    s_ij = q_i k_j + line[j - i + Tq - 1] + a_i c_j + table[i, j - i + Tq - Tk], -inf where i
+           doesn't see j;  p_i = softmax(s_i)
     o_i = sum_j m_ij p_ij v_j, where m_ij is 0 or 1 / (1 - dropout)
 
 Backward, g is the gradient of o, and d_ij = p_ij (m_ij g_i v_j - g_i o_i) is the gradient of s_ij.
 Each kernel computes s_ij again and draws m_ij again from Philox's numbers; none adds by atomics.
+Any of ``line``, the factors ``a`` and ``c``, and ``table`` may be None.
 
 A program has one tile of queries, or of keys, and reads the other tensors a tile at a time. One
 loop reads the tiles without checks. Another loop reads the tiles that need checks, at the end of
@@ -15,8 +17,19 @@ and more programs share a multiprocessor. Scores and line are in units of log2 e
 
 Inputs (B, H, T, d) have any strides but the last; outputs lie in memory as (T, B, H, d). d columns
 of W, a power of 2, are used. ``pad`` is (B, Tk), -inf at padding and 0 elsewhere; under a causal
-mask and with a window padding sees itself (`Layout.mask`). ``window`` is the largest distance of a
-key that a query sees, or None; tiles outside of it are not read, and all others are checked.
+mask and with a window padding sees itself (`Layout.mask`).
+
+``a`` (B, H, Tq, r) and ``c`` (B, H, Tk, r) lie in memory in this order; their stride of sentences
+is ``a_b`` or ``c_b``, which is 0 if all sentences have the same factors. A tile has R of their
+columns, a power of 2, and X more if r is larger.
+
+``table`` (B, H, Tq, high - low + 1) has a score for each offset from low to high; farther keys have
+the score of the nearest of these offsets. Only tiles near the diagonal read a score for each pair.
+In a tile further away all keys have the score of ``low`` or of ``high``, which ``clipped``
+(B, H, 2, Tq) also has, in float32 and in units of log2 e.
+
+``window`` is the largest distance of a key that a query sees, or None; tiles outside of it are not
+read, and all others are checked.
 """
 
 import triton
@@ -40,7 +53,7 @@ def load_rows(
     if EDGE:
         row = tl.minimum(row, tokens - 1 - start)
     pointers = x + tl.cast(start, tl.int64) * x_t + (row * x_t + column)
-    if d == W:
+    if d >= W:
         return tl.load(pointers)
     return tl.load(pointers, mask=column < d, other=0.0)
 
@@ -68,11 +81,84 @@ def load_bias(line, entry, last, R: tl.constexpr, C: tl.constexpr, SIGN: tl.cons
 
 
 @triton.jit
+def load_factors(
+    x, start, tokens, S: tl.constexpr, r: tl.constexpr, R: tl.constexpr, X: tl.constexpr,
+    EDGE: tl.constexpr,
+):  # fmt: skip
+    """(S, R) and (S, X): rows of factors (T, r); the second is not used if X is 0."""
+    columns = load_rows(x, start, r, tokens, S, r, R, EDGE)
+    rest = columns
+    if X > 0:
+        rest = load_rows(x + R, start, r, tokens, S, r - R, X, EDGE)
+    return columns, rest
+
+
+@triton.jit
+def store_factors(
+    x, start, columns, rest, tokens, S: tl.constexpr, r: tl.constexpr, R: tl.constexpr,
+    X: tl.constexpr,
+):  # fmt: skip
+    """Store (S, R) and (S, X) in this program's rows of x (B, H, T, r)."""
+    row, column = start + tl.arange(0, S)[:, None], tl.arange(0, R)[None, :]
+    x += (tl.cast(tl.program_id(1), tl.int64) * tokens + row) * r
+    tl.store(x + column, columns.to(x.dtype.element_ty), mask=(row < tokens) & (column < r))
+    if X > 0:
+        column = R + tl.arange(0, X)[None, :]
+        tl.store(x + column, rest.to(x.dtype.element_ty), mask=(row < tokens) & (column < r))
+
+
+@triton.jit
+def add_products(products, x, x_rest, y, y_rest, X: tl.constexpr, P: tl.constexpr):
+    """products + x y^T, where x and y have further columns if X is not 0."""
+    products = tl.dot(x, tl.trans(y), products, input_precision=P)
+    if X > 0:
+        products = tl.dot(x_rest, tl.trans(y_rest), products, input_precision=P)
+    return products
+
+
+@triton.jit
+def load_table_bias(table, clipped, i, offset, queries, low, high, SIDE: tl.constexpr):
+    """Scores of offsets (S, T) of queries i (S, 1), or the reverse, from table (T, high - low + 1).
+
+    SIDE: all offsets are at most low (0), or at least high (2), so that a query has one score.
+    """
+    if SIDE == 1:
+        entry = i * (high - low + 1) + (tl.minimum(tl.maximum(offset, low), high) - low)
+        bias = tl.load(table + entry).to(tl.float32) * LOG2E
+    elif SIDE == 0:
+        bias = tl.load(clipped + i)
+    else:
+        bias = tl.load(clipped + (i + queries))
+    return bias
+
+
+@triton.jit
+def load_position_scores(
+    line, table, clipped, i, j, start, queries, keys, low, high, R: tl.constexpr, C: tl.constexpr,
+    SIGN: tl.constexpr, SIDE: tl.constexpr,
+):  # fmt: skip
+    """(R, C): the scores of ``line`` and ``table``; None if both are None.
+
+    start: the slot of the tile's first key minus the slot of its first query.
+    """
+    bias = None
+    if line is not None:
+        bias = load_bias(line, start + queries - 1, queries + keys - 2, R, C, SIGN)
+    if table is not None:
+        offset = j - i - (keys - queries)
+        table_bias = load_table_bias(table, clipped, i, offset, queries, low, high, SIDE)
+        bias = table_bias if line is None else bias + table_bias
+    return bias
+
+
+@triton.jit
 def scores(
     products, bias, padding, i, j, queries, keys, window, EDGE: tl.constexpr, CAUSAL: tl.constexpr
 ):
     """s_ij in units of log2 e; i and j are (S, 1) and (1, S), or the reverse; padding is like j."""
-    score = products * LOG2E + bias
+    score = products * LOG2E
+    if bias is not None:
+        score += bias
     if padding is not None:
         if EDGE and (CAUSAL or window is not None):
             padding = tl.where(j - i == keys - queries, 0.0, padding)
@@ -109,34 +195,53 @@ def score_gradients(weight, grad, value, delta, seed, row, i, j, dropout, P: tl.
 
 @triton.jit
 def split_keys(
-    first, queries, keys, window, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr
-):
-    """The keys of a tile of queries: where they start, where checks start, and their end."""
+    first, table, queries, keys, window, low, high, BM: tl.constexpr, BN: tl.constexpr,
+    CAUSAL: tl.constexpr,
+):  # fmt: skip
+    """The runs of keys of a tile of queries, each from one of five numbers to the next.
+
+    Run 0 is left of the diagonal, run 1 at the diagonal, and run 2 right of it or, without
+    ``table``, all of these. Run 3 needs checks. Run 1 does, too, unless all tiles are full.
+    """
     begin, edge, end = 0, keys // BN * BN, keys
+    position = first + keys - queries  # of the first query, among the keys
     if CAUSAL:
-        position = first + keys - queries  # of the first query, among the keys
         edge = tl.minimum(edge, tl.maximum(position, 0) // BN * BN)
         end = tl.minimum(keys, position + BM)
     if window is not None:
-        begin = tl.maximum(first + keys - queries - window, 0) // BN * BN
+        begin = tl.maximum(position - window, 0) // BN * BN
         edge = begin
-        end = tl.minimum(end, first + keys - queries + BM + window)
-    return begin, edge, end
+        end = tl.minimum(end, position + BM + window)
+    near, far = begin, begin
+    if table is not None:
+        far = tl.cdiv(end, BN) * BN
+        if window is None:
+            near = tl.minimum(tl.maximum(position + low + 1, 0) // BN * BN, edge)
+            if not CAUSAL:
+                last = tl.cdiv(tl.maximum(position + BM - 1 + high, 0), BN) * BN
+                far = tl.minimum(tl.maximum(last, near), far)
+        edge = tl.maximum(edge, far)
+    return begin, near, far, edge, end
 
 
 @triton.jit
 def accumulate_output(
-    highest, total, out, query, k, v, k_t, v_t, line, pad, seed, i, begin, end,
-    first, queries, keys, window, dropout, BM: tl.constexpr, BN: tl.constexpr, d: tl.constexpr,
-    W: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, EDGE: tl.constexpr,
+    highest, total, out, query, factor, rest, k, v, k_t, v_t, line, table, clipped, c, pad,
+    seed, i, begin, end, first, queries, keys, window, low, high, dropout, BM: tl.constexpr,
+    BN: tl.constexpr, d: tl.constexpr, W: tl.constexpr, r: tl.constexpr, R: tl.constexpr,
+    X: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, EDGE: tl.constexpr, SIDE: tl.constexpr,
 ):  # fmt: skip
     if begin < end:  # ptxas would serialize the products of a loop that may be skipped
         for start in range(begin, end, BN):
             j = (start + tl.arange(0, BN))[None, :]
             key = load_rows(k, start, k_t, keys, BN, d, W, EDGE)
             products = tl.dot(query, tl.trans(key), input_precision=P)
-            entry = start - first + queries - 1
-            bias = load_bias(line, entry, queries + keys - 2, BM, BN, 1)
+            if c is not None:
+                key_factor, key_rest = load_factors(c, start, keys, BN, r, R, X, EDGE)
+                products = add_products(products, factor, rest, key_factor, key_rest, X, P)
+            bias = load_position_scores(
+                line, table, clipped, i, j, start - first, queries, keys, low, high, BM, BN, 1, SIDE
+            )
             padding = pad
             if pad is not None:
                 padding = tl.load(pad + (tl.minimum(j, keys - 1) if EDGE else j))
@@ -155,10 +260,11 @@ def accumulate_output(
 
 @triton.jit
 def offset_forward(
-    q, k, v, line, pad, seed, o, norm,
-    q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, length, heads, queries, keys, window, dropout,
-    d: tl.constexpr, W: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    CAUSAL: tl.constexpr, P: tl.constexpr, EVEN: tl.constexpr,
+    q, k, v, line, table, clipped, a, c, pad, seed, o, norm,
+    q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t,
+    a_b, c_b, length, heads, queries, keys, window, low, high, dropout,
+    d: tl.constexpr, W: tl.constexpr, r: tl.constexpr, R: tl.constexpr, X: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """BM rows of o, and of norm (B, H, Tq): the log2 of the softmax's denominator."""
     tile, row = tl.program_id(0), tl.program_id(1)
@@ -169,16 +275,30 @@ def offset_forward(
     inside = tl.minimum(i, queries - 1)[:, None]
     query = load_rows(head_pointer(q, b, h, q_b, q_h), first, q_t, queries, BM, d, W, True)
     k, v = head_pointer(k, b, h, k_b, k_h), head_pointer(v, b, h, v_b, v_h)
-    line += h * (queries + keys - 1)
+    factor, rest = query, query  # not used without factors
+    if a is not None:
+        c = head_pointer(c, b, h, c_b, keys * r)
+        factor, rest = load_factors(
+            head_pointer(a, b, h, a_b, queries * r), first, queries, BM, r, R, X, True
+        )
+    if line is not None:
+        line += h * (queries + keys - 1)
+    if table is not None:
+        table += tl.cast(row, tl.int64) * queries * (high - low + 1)
+        clipped += tl.cast(row, tl.int64) * 2 * queries
     if pad is not None:
         pad += tl.cast(b, tl.int64) * keys
-    ends = split_keys(first, queries, keys, window, BM, BN, CAUSAL)
+    ends = split_keys(first, table, queries, keys, window, low, high, BM, BN, CAUSAL)
     highest = tl.full((BM,), LOWEST, tl.float32)
     total, out = tl.zeros((BM,), tl.float32), tl.zeros((BM, W), tl.float32)
-    for run in tl.static_range(0 if window is None else 1, 1 if EVEN else 2):
+    first_run: tl.constexpr = (0 if table is not None else 2) + (1 if window is not None else 0)
+    is_near: tl.constexpr = table is not None and (CAUSAL or window is not None)
+    for run in tl.static_range(first_run, 2 if is_near else 3 if EVEN else 4):
         highest, total, out = accumulate_output(
-            highest, total, out, query, k, v, k_t, v_t, line, pad, seed, inside, ends[run],
-            ends[run + 1], first, queries, keys, window, dropout, BM, BN, d, W, CAUSAL, P, run == 1,
+            highest, total, out, query, factor, rest, k, v, k_t, v_t, line, table, clipped, c, pad,
+            seed, inside, ends[run], ends[run + 1], first, queries, keys, window, low, high,
+            dropout, BM, BN, d, W, r, R, X, CAUSAL, P, run == 3 or (run == 1 and not EVEN),
+            1 if run == 3 else run,
         )  # fmt: skip
     store_rows(o, first, out / total[:, None], queries, BM, d, W)
     norm += tl.cast(row, tl.int64) * queries + i
@@ -199,9 +319,11 @@ def offset_delta(g, o, delta, queries, d: tl.constexpr, W: tl.constexpr, BM: tl.
 
 @triton.jit
 def accumulate_key_gradients(
-    dk, dv, key, value, q, g, step, line, padding, seed, norm, delta, j, begin, end,
-    first, queries, keys, window, dropout, BM: tl.constexpr, BN: tl.constexpr, d: tl.constexpr,
-    W: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, EDGE: tl.constexpr,
+    dk, dv, dc, dc_rest, key, value, factor, rest, q, g, step, line, table, clipped, a, padding,
+    seed, norm, delta, j, begin, end, first, queries, keys, window, low, high, dropout,
+    BM: tl.constexpr, BN: tl.constexpr, d: tl.constexpr, W: tl.constexpr, r: tl.constexpr,
+    R: tl.constexpr, X: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, EDGE: tl.constexpr,
+    SIDE: tl.constexpr,
 ):  # fmt: skip
     if begin < end:  # ptxas would serialize the products of a loop that may be skipped
         for start in range(begin, end, BM):
@@ -209,8 +331,13 @@ def accumulate_key_gradients(
             inside = tl.minimum(i, queries - 1) if EDGE else i
             query = load_rows(q, start, step, queries, BM, d, W, EDGE)
             products = tl.dot(key, tl.trans(query), input_precision=P)  # (BN, BM), as all below
-            entry = first - start + queries - 1
-            bias = load_bias(line, entry, queries + keys - 2, BN, BM, -1)
+            if a is not None:
+                query_factor, query_rest = load_factors(a, start, queries, BM, r, R, X, EDGE)
+                products = add_products(products, factor, rest, query_factor, query_rest, X, P)
+            bias = load_position_scores(
+                line, table, clipped, inside[None, :], j, first - start, queries, keys, low, high,
+                BN, BM, -1, SIDE,
+            )  # fmt: skip
             score = scores(
                 products, bias, padding, i[None, :], j, queries, keys, window, EDGE, CAUSAL
             )
@@ -221,18 +348,23 @@ def accumulate_key_gradients(
             dv = tl.dot(output_weight.to(grad.dtype), grad, dv, input_precision=P)
             products = tl.dot(value, tl.trans(grad), input_precision=P)
             score_grad = output_weight * products - weight * tl.load(delta + inside)[None, :]
-            dk = tl.dot(score_grad.to(query.dtype), query, dk, input_precision=P)
-    return dk, dv
+            score_grad = score_grad.to(query.dtype)
+            dk = tl.dot(score_grad, query, dk, input_precision=P)
+            if a is not None:
+                dc = tl.dot(score_grad, query_factor, dc, input_precision=P)
+                if X > 0:
+                    dc_rest = tl.dot(score_grad, query_rest, dc_rest, input_precision=P)
+    return dk, dv, dc, dc_rest
 
 
 @triton.jit
 def offset_backward_keys(
-    g, q, k, v, line, pad, seed, norm, delta, grad_k, grad_v,
-    length, heads, queries, keys, window, dropout,
-    d: tl.constexpr, W: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    CAUSAL: tl.constexpr, P: tl.constexpr, EVEN: tl.constexpr,
+    g, q, k, v, line, table, clipped, a, c, pad, seed, norm, delta, grad_k, grad_v, grad_c,
+    a_b, c_b, length, heads, queries, keys, window, low, high, dropout,
+    d: tl.constexpr, W: tl.constexpr, r: tl.constexpr, R: tl.constexpr, X: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """BN rows of the gradients of k and v; keys past the end are copies of the last key."""
+    """BN rows of the gradients of k, v and c; keys past the end are copies of the last key."""
     row, first = tl.program_id(1), tl.program_id(0) * BN
     b, h = row // heads, row % heads
     j = tl.minimum(first + tl.arange(0, BN), keys - 1)[:, None]
@@ -240,7 +372,17 @@ def offset_backward_keys(
     key = load_rows(k + row * d, first, step, keys, BN, d, W, True)
     value = load_rows(v + row * d, first, step, keys, BN, d, W, True)
     q, g = q + row * d, g + row * d
-    line += h * (queries + keys - 1)
+    factor, rest = key, key  # not used without factors
+    if a is not None:
+        a = head_pointer(a, b, h, a_b, queries * r)
+        factor, rest = load_factors(
+            head_pointer(c, b, h, c_b, keys * r), first, keys, BN, r, R, X, True
+        )
+    if line is not None:
+        line += h * (queries + keys - 1)
+    if table is not None:
+        table += tl.cast(row, tl.int64) * queries * (high - low + 1)
+        clipped += tl.cast(row, tl.int64) * 2 * queries
     norm += tl.cast(row, tl.int64) * queries
     delta += tl.cast(row, tl.int64) * queries
     padding = pad
@@ -257,14 +399,41 @@ def offset_backward_keys(
         begin = tl.maximum(position - (0 if CAUSAL else window), 0) // BM * BM
         near, edge = begin, begin
         end = tl.minimum(queries, position + BN + window)
-    ends = (begin, near, edge, end)
+    # runs as of `split_keys`: offsets fall from high to low
+    far, near = near, begin
+    if table is not None:
+        last = tl.cdiv(end, BM) * BM
+        if window is None:
+            if not CAUSAL:
+                near = tl.minimum(tl.maximum(position - high + 1, 0) // BM * BM, edge)
+            far = tl.maximum(far, near)
+            far = tl.maximum(far, tl.cdiv(tl.maximum(position + BN - 1 - low, 0), BM) * BM)
+            far = tl.minimum(far, last)
+        else:
+            far = last
+        edge = tl.maximum(edge, far)
+    ends = (begin, near, far, edge, end)
     dk, dv = tl.zeros((BN, W), tl.float32), tl.zeros((BN, W), tl.float32)
-    first_run: tl.constexpr = 2 if window is not None else 0 if CAUSAL else 1
-    for run in tl.static_range(first_run, 2 if EVEN else 3):
-        dk, dv = accumulate_key_gradients(
-            dk, dv, key, value, q, g, step, line, padding, seed, norm, delta, j, ends[run],
-            ends[run + 1], first, queries, keys, window, dropout, BM, BN, d, W, CAUSAL, P, run != 1,
+    dc, dc_rest = dk, dk  # not used without factors
+    if a is not None:
+        dc = tl.zeros((BN, R), tl.float32)
+        if X > 0:
+            dc_rest = tl.zeros((BN, X), tl.float32)
+    is_near: tl.constexpr = table is not None and window is not None
+    first_run: tl.constexpr = (
+        (1 if CAUSAL or window is not None else 0)
+        if table is not None
+        else (3 if window is not None else 1 if CAUSAL else 2)
+    )
+    for run in tl.static_range(first_run, 2 if is_near else 3 if EVEN else 4):
+        dk, dv, dc, dc_rest = accumulate_key_gradients(
+            dk, dv, dc, dc_rest, key, value, factor, rest, q, g, step, line, table, clipped, a,
+            padding, seed, norm, delta, j, ends[run], ends[run + 1], first, queries, keys, window,
+            low, high, dropout, BM, BN, d, W, r, R, X, CAUSAL, P,
+            run == 3 or (run == 1 and not EVEN), 1 if run == 3 else 2 - run,
         )  # fmt: skip
+    if a is not None:
+        store_factors(grad_c, first, dc, dc_rest, keys, BN, r, R, X)
     store_rows(grad_k, first, dk, keys, BN, d, W)
     store_rows(grad_v, first, dv, keys, BN, d, W)
 
@@ -300,17 +469,23 @@ def store_diagonals(
 
 @triton.jit
 def accumulate_query_gradients(
-    dq, query, grad, k, v, step, line, pad, seed, norm, delta, sums, inner, outer, i, begin, end,
-    first, queries, keys, window, dropout, BM: tl.constexpr, BN: tl.constexpr, d: tl.constexpr,
-    W: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, EDGE: tl.constexpr, R: tl.constexpr,
+    dq, da, da_rest, left, right, query, factor, rest, grad, k, v, step, line, table, clipped, c,
+    pad, seed, norm, delta, sums, grad_table, inner, outer, i, begin, end, first, queries, keys,
+    window, low, high, dropout, BM: tl.constexpr, BN: tl.constexpr, d: tl.constexpr,
+    W: tl.constexpr, r: tl.constexpr, R: tl.constexpr, X: tl.constexpr, CAUSAL: tl.constexpr,
+    P: tl.constexpr, EDGE: tl.constexpr, SIDE: tl.constexpr, DIAGONALS: tl.constexpr,
 ):  # fmt: skip
     if begin < end:  # ptxas would serialize the products of a loop that may be skipped
         for start in range(begin, end, BN):
             j = (start + tl.arange(0, BN))[None, :]
             key = load_rows(k, start, step, keys, BN, d, W, EDGE)
             products = tl.dot(query, tl.trans(key), input_precision=P)
-            entry = start - first + queries - 1
-            bias = load_bias(line, entry, queries + keys - 2, BM, BN, 1)
+            if c is not None:
+                key_factor, key_rest = load_factors(c, start, keys, BN, r, R, X, EDGE)
+                products = add_products(products, factor, rest, key_factor, key_rest, X, P)
+            bias = load_position_scores(
+                line, table, clipped, i, j, start - first, queries, keys, low, high, BM, BN, 1, SIDE
+            )
             padding = pad
             if pad is not None:
                 padding = tl.load(pad + (tl.minimum(j, keys - 1) if EDGE else j))
@@ -319,25 +494,55 @@ def accumulate_query_gradients(
             value = load_rows(v, start, step, keys, BN, d, W, EDGE)
             row, deltas = tl.program_id(1), delta[:, None]
             score_grad = score_gradients(weight, grad, value, deltas, seed, row, i, j, dropout, P)
+            if grad_table is not None:
+                offset = j - i - (keys - queries)
+                left, right = add_table_gradients(
+                    left, right, score_grad, grad_table, i, offset, low, high, SIDE
+                )
             score_grad = score_grad.to(key.dtype)
             dq = tl.dot(score_grad, key, dq, input_precision=P)
+            if c is not None:
+                da = tl.dot(score_grad, key_factor, da, input_precision=P)
+                if X > 0:
+                    da_rest = tl.dot(score_grad, key_rest, da_rest, input_precision=P)
             if sums is not None:
                 tile_sums = sums + start // BN * ((BM // 8 + BN // 8) * 16)
-                store_diagonals(tile_sums, score_grad, inner, outer, BM, BN, R, P)
-    return dq
+                store_diagonals(tile_sums, score_grad, inner, outer, BM, BN, DIAGONALS, P)
+    return dq, da, da_rest, left, right
+
+
+@triton.jit
+def add_table_gradients(
+    left, right, score_grad, grad_table, i, offset, low, high, SIDE: tl.constexpr
+):
+    """Store d_ij of offsets between low and high, and add up d_ij of the others, (BM,) each."""
+    if SIDE == 0:
+        left += tl.sum(score_grad, 1)
+    elif SIDE == 2:
+        right += tl.sum(score_grad, 1)
+    else:
+        left += tl.sum(tl.where(offset <= low, score_grad, 0.0), 1)
+        right += tl.sum(tl.where(offset >= high, score_grad, 0.0), 1)
+        entry = i * (high - low + 1) + (offset - low)
+        is_between = (offset > low) & (offset < high)
+        tl.store(grad_table + entry, score_grad.to(grad_table.dtype.element_ty), mask=is_between)
+    return left, right
 
 
 @triton.jit
 def offset_backward_queries(
-    g, q, k, v, line, pad, seed, norm, delta, grad_q, grad_line,
-    length, heads, queries, keys, window, dropout,
-    d: tl.constexpr, W: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    CAUSAL: tl.constexpr, P: tl.constexpr, EVEN: tl.constexpr,
+    g, q, k, v, line, table, clipped, a, c, pad, seed, norm, delta,
+    grad_q, grad_a, grad_table, grad_line,
+    a_b, c_b, length, heads, queries, keys, window, low, high, dropout,
+    d: tl.constexpr, W: tl.constexpr, r: tl.constexpr, R: tl.constexpr, X: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, EVEN: tl.constexpr,
+    ROWS: tl.constexpr,
 ):  # fmt: skip
-    """BM rows of the gradient of q, and the sums of their d_ij over diagonals.
+    """BM rows of the gradients of q, a and table, and the sums of their d_ij over diagonals.
 
     grad_line (B, H, tiles of queries, tiles of keys, (BM + BN) / 8, 16): see `store_diagonals`;
-    None if nobody needs the sums.
+    None if nobody needs the sums. ROWS is the smallest number of rows of a product on this GPU.
+    grad_table is 0 where no tile has the offset.
     """
     tile, row = tl.program_id(0), tl.program_id(1)
     if CAUSAL:
@@ -349,27 +554,56 @@ def offset_backward_queries(
     query = load_rows(q + row * d, first, step, queries, BM, d, W, True)
     grad = load_rows(g + row * d, first, step, queries, BM, d, W, True)
     k, v = k + row * d, v + row * d
-    line += h * (queries + keys - 1)
+    factor, rest = query, query  # not used without factors
+    if a is not None:
+        c = head_pointer(c, b, h, c_b, keys * r)
+        factor, rest = load_factors(
+            head_pointer(a, b, h, a_b, queries * r), first, queries, BM, r, R, X, True
+        )
+    if line is not None:
+        line += h * (queries + keys - 1)
+    if table is not None:
+        table += tl.cast(row, tl.int64) * queries * (high - low + 1)
+        clipped += tl.cast(row, tl.int64) * 2 * queries
+        grad_table += tl.cast(row, tl.int64) * queries * (high - low + 1)
     norms = tl.load(norm + tl.cast(row, tl.int64) * queries + inside)
     if grad_line is not None and not EVEN:  # rows past the end add nothing to the line
         norms = tl.where(i < queries, norms, float("inf"))
     deltas = tl.load(delta + tl.cast(row, tl.int64) * queries + inside)
     if pad is not None:
         pad += tl.cast(b, tl.int64) * keys
-    ends = split_keys(first, queries, keys, window, BM, BN, CAUSAL)
+    ends = split_keys(first, table, queries, keys, window, low, high, BM, BN, CAUSAL)
     dq = tl.zeros((BM, W), tl.float32)
-    R: tl.constexpr = 64  # rows of a wgmma, at least
-    inner, outer = diagonal_constants(BM, BN, R, query.dtype)
+    da, da_rest = dq, dq  # not used without factors
+    if a is not None:
+        da = tl.zeros((BM, R), tl.float32)
+        if X > 0:
+            da_rest = tl.zeros((BM, X), tl.float32)
+    left, right = tl.zeros((BM,), tl.float32), tl.zeros((BM,), tl.float32)
+    diagonals: tl.constexpr = ROWS if BM + BN <= 8 * ROWS else 2 * ROWS
+    tl.static_assert(8 * diagonals >= BM + BN)
+    inner, outer = diagonal_constants(BM, BN, diagonals, query.dtype)
     if grad_line is not None:
         tiles = (tl.cast(row, tl.int64) * tl.num_programs(0) + tile) * tl.cdiv(keys, BN)
         grad_line += tiles * ((BM // 8 + BN // 8) * 16)
-    for run in tl.static_range(0 if window is None else 1, 1 if EVEN else 2):
-        dq = accumulate_query_gradients(
-            dq, query, grad, k, v, step, line, pad, seed, norms, deltas, grad_line, inner, outer,
-            inside[:, None], ends[run], ends[run + 1], first, queries, keys, window, dropout,
-            BM, BN, d, W, CAUSAL, P, run == 1, R,
+    first_run: tl.constexpr = (0 if table is not None else 2) + (1 if window is not None else 0)
+    is_near: tl.constexpr = table is not None and (CAUSAL or window is not None)
+    for run in tl.static_range(first_run, 2 if is_near else 3 if EVEN else 4):
+        dq, da, da_rest, left, right = accumulate_query_gradients(
+            dq, da, da_rest, left, right, query, factor, rest, grad, k, v, step, line, table,
+            clipped, c, pad, seed, norms, deltas, grad_line, grad_table, inner, outer,
+            inside[:, None], ends[run], ends[run + 1], first, queries, keys, window, low, high,
+            dropout, BM, BN, d, W, r, R, X, CAUSAL, P, run == 3 or (run == 1 and not EVEN),
+            1 if run == 3 else run, diagonals,
         )  # fmt: skip
     store_rows(grad_q, first, dq, queries, BM, d, W)
+    if a is not None:
+        store_factors(grad_a, first, da, da_rest, queries, BM, r, R, X)
+    if grad_table is not None:
+        is_row, entry = i < queries, i * (high - low + 1)
+        tl.store(grad_table + entry, left.to(grad_table.dtype.element_ty), mask=is_row)
+        right = right.to(grad_table.dtype.element_ty)
+        tl.store(grad_table + (entry + (high - low)), right, mask=is_row)
 
 
 @triton.jit

@@ -1,4 +1,4 @@
-"""Attention with a score for every offset, in Triton kernels that keep no Tq x Tk matrix.
+"""Attention with scores of offsets and of low rank, in Triton kernels without a Tq x Tk matrix.
 
 The kernels add nothing by atomics, so that two runs give the same bits. They equal the reference
 on an H200 and in Triton's interpreter (``TRITON_INTERPRET=1``) on a CPU, and compile for compute
@@ -12,15 +12,17 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ...errors import UserError
-from ...positions.scores import Offsets
+from ...positions.scores import Dense, Factors, Offsets, QueryOffsets, Score
 from .call import AttentionCall, kernels_fit
+from .fused import sdpa
 from .reference import reference
 
-# Notation: B sentences, H heads, Tq queries, Tk keys, d_h width of a head.
+# Notation: B sentences, H heads, Tq queries, Tk keys, d_h width of a head, r rank.
 
 #: all tiles are full at lengths that are multiples of this number
 EVEN = 128
@@ -29,7 +31,8 @@ EVEN = 128
 class Tile(NamedTuple):
     """A kernel's work: queries and keys in a tile, warps, and stages of its pipeline.
 
-    GPUs of the compute capabilities ``spills`` have too few registers for this tile.
+    GPUs of the compute capabilities ``spills`` have too few registers for this tile. ``only_even``:
+    all GPUs have too few registers unless all tiles are full and nothing is masked.
     """
 
     queries: int
@@ -37,41 +40,62 @@ class Tile(NamedTuple):
     warps: int
     stages: int
     spills: tuple[int, ...] = ()
+    only_even: bool = False
 
 
-#: kernel -> the tiles in half precision for heads of at most 64 numbers, for wider heads, and with
-#: dropout. Calls time all tiles that spill no register (tests/attention/test_compiled_kernels.py):
-#: large tiles need fewer instructions, and tiles of 4 warps let two or more programs share a
-#: multiprocessor. On an H200 and an H100 the first tile of a row was the fastest, or 1% slower than
-#: the fastest (results/performance/attention-h200.csv, attention-h100-offsets.csv).
+#: kernel -> the tiles in half precision for heads of at most 64 numbers (narrow), for wider heads,
+#: with dropout, with factors, and with a table of each query's scores. Calls time all tiles that
+#: spill no register (tests/attention/test_compiled_kernels.py): large tiles need fewer
+#: instructions, and tiles of 4 warps let two or more programs share a multiprocessor. On an H200
+#: and an H100 the first tile of "narrow" and "wide" was the fastest, or 1% slower than the fastest
+#: (results/performance/attention-h200.csv, attention-h100-offsets.csv). Tiles with factors and
+#: tables were not timed.
 TILES = {
-    "forward": (
-        (Tile(128, 64, 8, 3), Tile(128, 64, 4, 3, spills=(10,)), Tile(64, 64, 4, 2)),
-        (Tile(128, 64, 8, 2),),
-        (Tile(128, 64, 8, 2, spills=(10,)), Tile(64, 64, 8, 2)),
-    ),
-    "backward_keys": (
-        (Tile(64, 64, 4, 3, spills=(8,)), Tile(32, 128, 8, 2), Tile(32, 64, 4, 2)),
-        (
+    "forward": {
+        "narrow": (
+            Tile(128, 64, 8, 3),
+            Tile(128, 64, 4, 3, spills=(10,)),
+            Tile(64, 64, 4, 2),
+        ),
+        "wide": (Tile(128, 64, 8, 2),),
+        "dropout": (Tile(128, 64, 8, 2, spills=(10,)), Tile(64, 64, 8, 2)),
+        "factors": (Tile(128, 64, 8, 2), Tile(64, 64, 4, 2)),
+        "table": (Tile(128, 64, 8, 3), Tile(64, 64, 4, 2)),
+    },
+    "backward_keys": {
+        "narrow": (Tile(64, 64, 4, 3, spills=(8,)), Tile(32, 128, 8, 2), Tile(32, 64, 4, 2)),
+        "wide": (
             Tile(64, 64, 8, 2, spills=(8, 10)),
             Tile(32, 64, 4, 2, spills=(8, 10)),
             Tile(32, 32, 4, 2),
         ),
-        (Tile(32, 64, 4, 2, spills=(10,)), Tile(32, 64, 8, 2)),
-    ),
-    "backward_queries": (
-        (Tile(128, 64, 8, 3, spills=(8,)), Tile(64, 64, 4, 2)),
-        (Tile(64, 64, 8, 1),),
-        (Tile(64, 32, 4, 2),),
-    ),
+        "dropout": (Tile(32, 64, 4, 2, spills=(10,)), Tile(32, 64, 8, 2)),
+        "factors": (
+            Tile(64, 64, 4, 2, only_even=True),
+            Tile(32, 64, 4, 2, spills=(8,)),
+            Tile(32, 32, 4, 2, spills=(9, 10)),
+        ),
+        "table": (Tile(64, 64, 4, 2, spills=(8,)), Tile(32, 64, 4, 2)),
+    },
+    "backward_queries": {
+        "narrow": (Tile(128, 64, 8, 3, spills=(8,)), Tile(64, 64, 4, 2)),
+        "wide": (Tile(64, 64, 8, 1),),
+        "dropout": (Tile(64, 32, 4, 2),),
+        "factors": (Tile(64, 64, 4, 2, spills=(8,)), Tile(64, 32, 4, 2)),
+        "table": (Tile(64, 64, 4, 1, spills=(8,), only_even=True), Tile(64, 32, 4, 2)),
+    },
     # with the gradient of the line
-    "backward_queries_and_line": (
-        (Tile(64, 64, 4, 2), Tile(64, 64, 4, 3)),
-        (Tile(64, 32, 4, 2),),
-        (Tile(64, 32, 4, 2),),
-    ),
+    "backward_queries_and_line": {
+        "narrow": (Tile(64, 64, 4, 2), Tile(64, 64, 4, 3)),
+        "wide": (Tile(64, 32, 4, 2),),
+        "dropout": (Tile(64, 32, 4, 2),),
+        "factors": (
+            Tile(64, 64, 4, 2, spills=(8,), only_even=True),
+            Tile(64, 32, 4, 2),
+        ),
+    },
 }
-#: tiles of all kernels in float32, and for wide heads with dropout
+#: tiles of all kernels in float32, and with dropout for wide heads, factors and tables
 SMALL = Tile(32, 32, 4, 2)
 #: smallest number of queries, over sentences and heads, at which tiles are timed
 AUTOTUNED = 2**16
@@ -84,18 +108,28 @@ def select_tiles(
     major: int,
     dropout: bool = False,
     has_window: bool = False,
+    score: str = "line",
+    is_full: bool = False,
 ) -> tuple[Tile, ...]:
-    """The tiles of a kernel for a GPU of compute capability ``major``."""
-    if dtype == torch.float32 or (dropout and width > 64):
+    """The tiles of a kernel for a GPU of compute capability ``major``.
+
+    Args:
+        score: "factors" or "table" with such scores, otherwise "line"
+        is_full: all tiles are full, and nothing is masked
+    """
+    if dtype == torch.float32 or (dropout and (width > 64 or score != "line")):
         return (SMALL,)
     # with a window the larger tiles of this kernel spill registers
     is_small = has_window and major == 10 and kernel == "backward_queries_and_line"
-    tiles = TILES[kernel][2 if dropout or is_small else width > 64]
-    return tuple(tile for tile in tiles if major not in tile.spills)
+    kind = "dropout" if dropout or is_small else "wide" if width > 64 else "narrow"
+    tiles = TILES[kernel][kind if score == "line" else score]
+    return tuple(
+        tile for tile in tiles if major not in tile.spills and (is_full or not tile.only_even)
+    )
 
 
 def offsets(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
-    """The backend "offsets": `attend`, or the reference where the kernels can't run.
+    """The backend "offsets": `attend`, or another backend where the kernels can't run.
 
     The backward pass stores 2 (BM + BN) / (BM BN) float32 numbers for each score whose line needs
     a gradient, where a tile has BM queries and BN keys: 100 MB for 12 heads, 8 sentences of 2,048
@@ -105,14 +139,31 @@ def offsets(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
         UserError: Triton can't be imported
     """
     call = call.fold_temperature()
+    if any(isinstance(score, Dense) for score in call.scores):  # a `Sum` that can't be split
+        return sdpa(call)
     layout, (batch, heads, queries, width) = call.layout, call.q.shape
-    fits = layout.is_toeplitz and kernels_fit(call.q.device, call.q.dtype, width)
-    if not call.scores and layout.window is not None and fits:
-        line = call.q.new_zeros(heads, queries + call.k.size(2) - 1, dtype=torch.float32)
-    elif len(call.scores) == 1 and isinstance(call.scores[0], Offsets) and fits:
-        line = call.scores[0].line.float().expand(heads, -1)  # (H, Tq + Tk - 1)
-    else:
+    scores = {kind: x for x in call.scores for kind in NATIVE if isinstance(x, kind)}
+    factored = scores.get(Factors)
+    columns = factored.columns(call.q.dtype) if isinstance(factored, Factors) else ()
+    rank = columns[0].size(3) if columns else 0
+    if (
+        len(scores) < len(call.scores)
+        or scores.keys() >= {Offsets, QueryOffsets}
+        or (not scores and layout.window is None)
+        or not (layout.is_toeplitz or (scores.keys() == {Factors} and layout.window is None))
+        or not kernels_fit(call.q.device, call.q.dtype, width, rank, QueryOffsets in scores)
+    ):
         return reference(call)
+    factors: tuple[Tensor | None, ...] = None, None
+    line, table, low, high = None, None, 0, 0
+    for score in call.scores:
+        if isinstance(score, Offsets):
+            line = score.line.float().expand(heads, -1)  # (H, Tq + Tk - 1)
+        elif isinstance(score, QueryOffsets):
+            table, low = score.rows.contiguous(), score.low  # (B, H, Tq, high - low + 1)
+            high = low + table.size(3) - 1
+        else:
+            factors = tuple(lay_out_factor(x, heads, call.q.dtype) for x in columns)
     pad = None
     if layout.hidden is not None:
         pad = torch.zeros(batch, call.k.size(2), device=call.q.device)  # (B, Tk)
@@ -121,10 +172,28 @@ def offsets(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
     if call.dropout:
         seed = torch.randint(2**31, (1,), device=call.q.device)
     causal = layout.causal and queries > 1
-    options = causal, call.dropout, layout.window
-    out, _ = attend(call.q, call.k, call.v, line, pad, seed, *options)
+    options = causal, call.dropout, layout.window, low, high
+    out, _ = attend(call.q, call.k, call.v, line, table, *factors, pad, seed, *options)
     return out, None
 
+
+#: the scores that the kernels add, one of each type
+NATIVE: tuple[type[Score], ...] = (Offsets, Factors, QueryOffsets)
+#: the rank of factors is padded to a multiple of this number, so that vectors are aligned in memory
+ALIGNED = 16
+
+
+def lay_out_factor(x: Tensor, heads: int, dtype: torch.dtype) -> Tensor:
+    """A factor (B|1, H|1, T, r) in the kernels' memory order and type, with zeros at the end of r.
+
+    Returns:
+        (B|1, H, T, r), where r is a multiple of `ALIGNED`
+    """
+    x = x.to(dtype).expand(-1, heads, -1, -1)
+    return F.pad(x, (0, -x.size(3) % ALIGNED)).contiguous()
+
+
+Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
 # --- operators ------------------------------------------------------------------------------
 
@@ -145,24 +214,28 @@ def is_recorded(x: Tensor) -> bool:
 
 
 def forward(
-    q: Tensor, k: Tensor, v: Tensor, line: Tensor, pad: Tensor | None, seed: Tensor | None,
-    causal: bool, dropout: float, window: int | None,
+    q: Tensor, k: Tensor, v: Tensor, line: Tensor | None, table: Tensor | None, a: Tensor | None,
+    c: Tensor | None, pad: Tensor | None, seed: Tensor | None, causal: bool, dropout: float,
+    window: int | None, low: int, high: int,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """softmax(q k^T + toeplitz(line) + mask) v.
+    """softmax(q k^T + toeplitz(line) + table by offset + a c^T + mask) v.
 
     Args:
         q: (B, H, Tq, d_h), scaled; k, v: (B, H, Tk, d_h)
-        line: (H, Tq + Tk - 1) float32, ascending: the score of each offset
+        line: (H, Tq + Tk - 1) float32, ascending: the score of each offset; None: no such score
+        table: (B, H, Tq, high - low + 1): each query's score of each offset; None: no such score
+        a, c: (B|1, H, Tq, r) and (B|1, H, Tk, r), see `lay_out_factor`; None: no such score
         pad: (B, Tk) float32, -inf at keys that are padding, 0 at others; None: no padding
         seed: (1,) int64, of dropout; None: no dropout
         causal: keys after the query are masked, too, as in `Layout.mask`
         dropout: the probability that a weight is dropped
         window: the largest distance of a key that a query sees; None: no limit
+        low, high: the smallest and the largest offset of ``table``; others are clipped
 
     Returns:
         (B, H, Tq, d_h), and log2 of each softmax's denominator, (B, H, Tq) float32
     """
-    launch = Launch(q, k, v, line, pad, seed, causal, dropout, window)
+    launch = Launch(q, k, v, line, table, a, c, pad, seed, causal, dropout, window, low, high)
     out, norm = empty_activations(q), q.new_empty(q.shape[:3], dtype=torch.float32)
     launch.forward(out, norm)
     return out, norm
@@ -180,12 +253,16 @@ def _(q: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
 
 
 def gradients(
-    gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, line: Tensor, pad: Tensor | None,
-    seed: Tensor | None, causal: bool, dropout: float, window: int | None, out: Tensor,
-    norm: Tensor, needs_line: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """The gradients of q, k, v and line; the line's is empty unless ``needs_line``."""
-    launch = Launch(q, k, v, line, pad, seed, causal, dropout, window)
+    gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, line: Tensor | None, table: Tensor | None,
+    a: Tensor | None, c: Tensor | None, pad: Tensor | None, seed: Tensor | None, causal: bool,
+    dropout: float, window: int | None, low: int, high: int, out: Tensor, norm: Tensor,
+    needs_line: bool,
+) -> Gradients:  # fmt: skip
+    """The gradients of q, k, v, line, table, a and c.
+
+    Those of scores that are None are empty, and the line's is empty unless ``needs_line``.
+    """
+    launch = Launch(q, k, v, line, table, a, c, pad, seed, causal, dropout, window, low, high)
     return launch.backward(gradient, out, norm, needs_line)
 
 
@@ -195,26 +272,27 @@ offset_attention_backward = torch.library.custom_op(
 
 
 @offset_attention_backward.register_fake
-def _(_: Tensor, q: Tensor, k: Tensor, v: Tensor, line: Tensor, *rest: Any) -> tuple[Tensor, ...]:
-    return (
-        empty_activations(q),
-        empty_activations(k),
-        empty_activations(v),
-        line.new_empty(line.shape if rest[-1] else (0,)),
-    )
+def _(_: Tensor, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+    line, *others = rest[:4]
+    scores = [line if rest[-1] else None, *others]
+    activations = [empty_activations(x) for x in (q, k, v)]
+    return *activations, *(q.new_empty(0) if x is None else torch.empty_like(x) for x in scores)
 
 
 def save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    ctx.options = inputs[6:]
-    ctx.save_for_backward(*inputs[:6], *output)
+    ctx.options = inputs[9:]
+    ctx.save_for_backward(*inputs[:9], *output)
 
 
 def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
     *inputs, out, norm = ctx.saved_tensors
     needs_line = ctx.needs_input_grad[3]  # fixed slopes have no gradient
     compute: Any = offset_attention_backward if is_recorded(gradient) else gradients
-    *results, of_line = compute(gradient, *inputs, *ctx.options, out, norm, needs_line)
-    return *results, of_line if needs_line else None, *[None] * 5
+    results = compute(gradient, *inputs, *ctx.options, out, norm, needs_line)
+    is_needed = [x is not None for x in inputs[:7]]
+    is_needed[3] = needs_line
+    grads = (x if needed else None for x, needed in zip(results, is_needed, strict=True))
+    return *grads, *[None] * 7
 
 
 offset_attention.register_autograd(backward, setup_context=save_for_backward)
@@ -250,15 +328,33 @@ class Launch:
     """The kernels for one call, with the arguments that they share."""
 
     def __init__(
-        self, q: Tensor, k: Tensor, v: Tensor, line: Tensor, pad: Tensor | None,
-        seed: Tensor | None, causal: bool, dropout: float, window: int | None,
+        self, q: Tensor, k: Tensor, v: Tensor, line: Tensor | None, table: Tensor | None,
+        a: Tensor | None, c: Tensor | None, pad: Tensor | None, seed: Tensor | None, causal: bool,
+        dropout: float, window: int | None, low: int, high: int,
     ) -> None:  # fmt: skip
         self.q, self.k, self.v = q, k, v
-        self.line = (line * math.log2(math.e)).contiguous()
+        self.line = None if line is None else (line * math.log2(math.e)).contiguous()
+        self.table, self.a, self.c = table, a, c
+        self.clipped = None
+        if table is not None:  # scores of far keys, side by side in memory
+            scores = torch.stack([table[..., 0], table[..., -1]], dim=2)
+            self.clipped = scores.float() * math.log2(math.e)
         self.pad, self.seed, self.causal, self.dropout = pad, seed, causal, dropout
-        self.window = window
+        self.window, self.low, self.high = window, low, high
         self.batch, self.heads, self.queries, self.width = q.shape
-        self.keys = k.size(2)
+        self.keys, self.rank = k.size(2), 0 if a is None else a.size(3)
+        self.major = torch.cuda.get_device_capability(q.device)[0] if q.is_cuda else 9
+
+    @property
+    def is_even(self) -> bool:
+        """Whether no tile needs checks of queries and keys."""
+        is_checked = self.causal or self.window is not None
+        return is_even(self.queries, self.keys) and not is_checked
+
+    @property
+    def is_full(self) -> bool:
+        """Whether all tiles are full, and nothing is masked."""
+        return self.is_even and self.pad is None
 
     def forward(self, out: Tensor, norm: Tensor) -> None:
         self.q, self.k, self.v = (
@@ -267,24 +363,30 @@ class Launch:
         strides = [stride for x in (self.q, self.k, self.v) for stride in x.stride()[:3]]
         self.start("forward", (), (out, norm, *strides))
 
-    def backward(
-        self, gradient: Tensor, out: Tensor, norm: Tensor, needs_line: bool
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The gradients of q, k, v and the line; the line's is empty unless it is needed."""
+    def backward(self, gradient: Tensor, out: Tensor, norm: Tensor, needs_line: bool) -> Gradients:
+        """The gradients of q, k, v, line, table, a and c; empty where there is no such score."""
         self.q, self.k, self.v = (token_major(x) for x in (self.q, self.k, self.v))
         g = token_major(gradient)
         delta = self.delta(g, token_major(out))
         grad_q, grad_k, grad_v = (empty_activations(x) for x in (self.q, self.k, self.v))
-        self.start("backward_keys", (g,), (norm, delta, grad_k, grad_v))
+        # each sentence has gradients of factors; the table's is 0 where no pair has the offset
+        grad_a, grad_c = (
+            None if x is None else x.new_empty(self.batch, *x.shape[1:]) for x in (self.a, self.c)
+        )
+        grad_table = None if self.table is None else torch.zeros_like(self.table)
+        self.start("backward_keys", (g,), (norm, delta, grad_k, grad_v, grad_c))
+        others = norm, delta, grad_q, grad_a, grad_table
+        grad_line = None
         if needs_line:
-            return grad_q, grad_k, grad_v, self.query_and_line_gradients(g, norm, delta, grad_q)
-        self.start("backward_queries", (g,), (norm, delta, grad_q, None))
-        return grad_q, grad_k, grad_v, self.line.new_empty(0)
+            grad_line = self.query_and_line_gradients(g, others)
+        else:
+            self.start("backward_queries", (g,), (*others, None))
+        scores = grad_line, grad_table, sum_like(grad_a, self.a), sum_like(grad_c, self.c)
+        of_line, of_table, of_a, of_c = (g.new_empty(0) if x is None else x for x in scores)
+        return grad_q, grad_k, grad_v, of_line, of_table, of_a, of_c
 
-    def query_and_line_gradients(
-        self, g: Tensor, norm: Tensor, delta: Tensor, grad_q: Tensor
-    ) -> Tensor:
-        """Write the gradient of q to grad_q, and return the line's, (H, Tq + Tk - 1)."""
+    def query_and_line_gradients(self, g: Tensor, others: tuple[Tensor | None, ...]) -> Tensor:
+        """Write the gradients in ``others``, and return the line's, (H, Tq + Tk - 1)."""
         name = "backward_queries_and_line"
 
         def shape(size: dict[str, int]) -> tuple[int, ...]:
@@ -293,13 +395,14 @@ class Launch:
             return self.batch, self.heads, *tiles, (size["BM"] + size["BN"]) // 8, 16
 
         sizes = [{"BM": tile.queries, "BN": tile.keys} for tile in self.tiles(name)]
-        sums = norm.new_empty(max(math.prod(shape(size)) for size in sizes))
-        size = self.start(name, (g,), (norm, delta, grad_q, sums))
+        entries = max(math.prod(shape(size)) for size in sizes)
+        sums = torch.empty(entries, device=g.device)
+        size = self.start(name, (g,), (*others, sums))
         return self.line_gradient(sums, **size)
 
     def line_gradient(self, sums: Tensor, BM: int, BN: int) -> Tensor:
         """The gradient of the line, (H, Tq + Tk - 1), from sums over diagonals of tiles."""
-        gradient = torch.empty_like(self.line)
+        gradient = sums.new_empty(self.heads, self.queries + self.keys - 1)
         lowest, highest = (BM - self.queries) // 8, (BM + self.keys - 2) // 8
         sizes = self.batch, self.heads, self.queries, self.keys, self.window, lowest
         with torch.cuda.device_of(sums):
@@ -320,9 +423,9 @@ class Launch:
 
     def tiles(self, kernel: str) -> tuple[Tile, ...]:
         """The tiles to choose from; only the first one where timing is not worth it."""
-        capability = torch.cuda.get_device_capability(self.q.device) if self.q.is_cuda else (9, 0)
-        options = bool(self.dropout), self.window is not None
-        tiles = select_tiles(kernel, self.q.dtype, self.width, capability[0], *options)
+        score = "table" if self.table is not None else "factors" if self.rank else "line"
+        options = bool(self.dropout), self.window is not None, score, self.is_full
+        tiles = select_tiles(kernel, self.q.dtype, self.width, self.major, *options)
         small = self.batch * self.heads * self.queries < AUTOTUNED
         return tiles[:1] if small or torch.are_deterministic_algorithms_enabled() else tiles
 
@@ -333,14 +436,18 @@ class Launch:
         kernel = autotune_kernel(name, self.tiles(name))
         tokens, size = (self.keys, "BN") if name == "backward_keys" else (self.queries, "BM")
         length = 1 << (self.keys - 1).bit_length()
-        sizes = length, self.heads, self.queries, self.keys, self.window, self.dropout
-        is_checked = self.causal or self.window is not None
+        strides = [x.stride(0) if x is not None and len(x) > 1 else 0 for x in (self.a, self.c)]
+        sizes = length, self.heads, self.queries, self.keys, self.window, self.low, self.high
+        has_sums = name.startswith("backward_queries")
+        rows = {"ROWS": product_rows(self.major)} if has_sums else {}
         with torch.cuda.device_of(self.q):
             kernel[lambda meta: (-(-tokens // meta[size]), self.batch * self.heads)](
-                *(*gradient, self.q, self.k, self.v, self.line, self.pad, self.seed, *others),
-                *sizes,
+                *(*gradient, self.q, self.k, self.v, self.line, self.table, self.clipped),
+                *(self.a, self.c, self.pad, self.seed, *others, *strides, *sizes, self.dropout),
                 **column_sizes(self.width),
-                EVEN=is_even(self.queries, self.keys) and not is_checked,
+                **factor_sizes(self.rank),
+                **rows,
+                EVEN=self.is_even,
                 CAUSAL=self.causal,
                 P=precision(),
                 enable_fp_fusion=True,  # a default until Triton 3.9
@@ -351,6 +458,35 @@ class Launch:
 def column_sizes(width: int) -> dict[str, int]:
     """The width d of vectors, and the next power of 2, W, at least 16 as products need."""
     return {"d": width, "W": max(16, 1 << (width - 1).bit_length())}
+
+
+def factor_sizes(rank: int) -> dict[str, int]:
+    """The rank r, a multiple of 16, and the powers of 2 with R and X columns that contain it.
+
+    X is 0 unless R is a power of 2 that is slightly smaller than r. All are 0 without factors.
+    """
+    if rank == 0:
+        return {"r": 0, "R": 0, "X": 0}
+    wide = 1 << (rank - 1).bit_length()
+    rest = rank - wide // 2
+    if 8 * rest <= wide and rest:
+        return {"r": rank, "R": wide // 2, "X": 1 << (rest - 1).bit_length()}
+    return {"r": rank, "R": wide, "X": 0}
+
+
+def product_rows(major: int) -> int:
+    """The smallest number of rows of a product on a GPU of compute capability ``major``.
+
+    More rows would make the gradient of a line with factors spill registers on 8.0.
+    """
+    return 64 if major >= 9 else 16
+
+
+def sum_like(x: Tensor | None, factor: Tensor | None) -> Tensor | None:
+    """The sum over sentences of a gradient (B, H, T, r) of a factor that all sentences share."""
+    if x is None or factor is None or len(factor) == len(x):
+        return x
+    return x.sum(0, keepdim=True, dtype=torch.float32).to(factor.dtype)
 
 
 def is_even(queries: int, keys: int) -> bool:
@@ -380,7 +516,8 @@ def autotune_kernel(name: str, tiles: tuple[Tile, ...]) -> Any:
     ]
     has_file = "cache_results" in signature(module.triton.autotune).parameters
     options = {"cache_results": True} if has_file else {}
-    tune = module.triton.autotune(configs, ["length", "d", "CAUSAL", "window"], **options)
+    key = ["length", "d", "r", "high", "CAUSAL", "window"]
+    tune = module.triton.autotune(configs, key, **options)
     return tune(getattr(module, f"offset_{name.removesuffix('_and_line')}"))
 
 
