@@ -30,7 +30,6 @@ from torch.profiler import ProfilerActivity, profile
 from diet_fairseq.attention.backends import BACKENDS
 from diet_fairseq.models.adapters import PositionalEncoder
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
-from diet_fairseq.positions.scores import Factors, Offsets
 
 from .encoders import ROWS, SHAPES, batch_of, lengths_of, trainer_of
 from .harness import append_line, in_turn, machine
@@ -44,13 +43,16 @@ ATTENTION = re.compile(r"flash|fmha|cudnn|attention|softmax|offset")
 
 def computes(scheme: str, backend: str) -> bool:
     """Whether the backend computes the scheme, by other kernels than `sdpa`."""
-    form = BACKENDS[backend].native_score
-    needed = "offsets" if form is Offsets else "factors" if form is Factors else None
     limit = Limit(8, "--max-positions")
     kinds = SCHEMES[scheme].create(AttentionShape(1, 4, 4, limit, limit)).kinds
     if backend == "cudnn":  # without a score, or with rows, it is `sdpa`
-        return bool(kinds) and kinds <= {"offsets", "factors", "dense"}
-    return kinds <= BACKENDS[backend].serves and (needed is None or kinds == {needed})
+        return bool(kinds) and kinds <= {"offsets", "factors", "sum", "dense"}
+    if backend == "offsets":
+        is_table = kinds == {"query_rows"} and SCHEMES[scheme].has_offset_rows
+        return is_table or kinds in ({"offsets"}, {"factors"}, {"sum"})
+    if backend == "factors":
+        return kinds == {"factors"}
+    return kinds <= BACKENDS[backend].serves and backend != "banded"  # no row has a window
 
 
 def build_trainer(scheme: str, args: argparse.Namespace) -> Trainer:

@@ -164,7 +164,8 @@ def call_backend(
 ) -> Tensor:
     """Attention by a backend of the package, which gets the score in the form that it reads."""
     score: Score = Offsets(line)
-    if BACKENDS[backend].native_score is not Offsets:
+    native = BACKENDS[backend].native_score
+    if native is None or not issubclass(Offsets, native):
         score = Dense(toeplitz(line, inputs.length)[None])
     return BACKENDS[backend](AttentionCall(q, k, v, (score,), (), inputs.layout, 0.0))[0]
 
@@ -216,7 +217,7 @@ def kernel_modules() -> dict[str, ModuleType]:
     modules = {
         name: sys.modules[backend.compute.__module__]
         for name, backend in BACKENDS.items()
-        if backend.native_score is Offsets
+        if backend.native_score and issubclass(Offsets, backend.native_score)
     }
     return {name: module for name, module in modules.items() if hasattr(module, "select_tiles")}
 

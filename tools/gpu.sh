@@ -2,6 +2,7 @@
 # Measures on a GPU in parts of at most 9 minutes:
 #
 #     OUT=FOLDER bash tools/gpu.sh kernels        # attention alone: every kernel and tile, cuDNN beside them
+#     OUT=FOLDER bash tools/gpu.sh schemes        # diet_abs, tupe_a, tupe_r, shaw: their kernels, `none` beside them
 #     OUT=FOLDER bash tools/gpu.sh steps          # steps of BERT-base: every scheme and backend beside `none`
 #     OUT=FOLDER DATA=DATA bash tools/gpu.sh translation    # translation models beside fairseq's: speed, memory
 #     OUT=FOLDER DATA=DATA bash tools/gpu.sh convergence    # whole trainings side by side, scores, curves
@@ -17,16 +18,18 @@
 # and then, on the machine with the GPU, in this order, within 30 minutes together:
 #
 #     export OUT=bench/gpu WHEELS=bench/gpu-data/wheels DATA=bench/gpu-data/tatoeba
+#     MINUTES=5 bash tools/gpu.sh schemes
+#     MINUTES=5 SIZE=_iwslt_de_en bash tools/gpu.sh translation
+#     MINUTES=5 SIZE=_wmt_en_de bash tools/gpu.sh translation
+#     MINUTES=5 bash tools/gpu.sh tests
 #     MINUTES=5 BEFORE=bench/gpu-data/before bash tools/gpu.sh kernels
-#     MINUTES=6 bash tools/gpu.sh steps
-#     MINUTES=8 bash tools/gpu.sh translation
-#     MINUTES=6 bash tools/gpu.sh tests
+#     MINUTES=5 bash tools/gpu.sh steps
 #
 # and in a further half hour, with as many EPOCHS as fit by the words a second of `translation`:
 #
 #     for seed in 1 2 3; do SEEDS=$seed bash tools/gpu.sh convergence; done
 #
-# MINUTES (9) is a part's time, a whole number. DEVICE=cpu rehearses a part at tiny size without a GPU.
+# MINUTES (9) is a part's time, a whole number. SIZE (_iwslt_de_en) is the suffix of the architectures of `translation`. DEVICE=cpu rehearses a part at tiny size without a GPU.
 # BEFORE names a folder with an earlier diet_fairseq that `kernels` measures beside this one. `convergence` takes
 # SCHEMES (stock shaw diet_rel diet_abs rope t5), SEEDS (1), EPOCHS (20) and OPTIONS of fairseq-train; its
 # checkpoints stay in RUNS, outside OUT. A rehearsal of it needs few lines in DATA/test.
@@ -39,7 +42,7 @@ set -uo pipefail
 [ -z "${DATA:-}" ] || DATA=$(realpath -m "$DATA")
 cd "${BASH_SOURCE[0]%/*}/.."
 
-PARTS='kernels, steps, translation, convergence, tests'
+PARTS='kernels, schemes, steps, translation, convergence, tests'
 part=${1:-}
 device=${DEVICE:-cuda}
 python=${PYTHON:-python3}
@@ -134,6 +137,20 @@ kernels() {
         run kernels.md "${measure[@]}" --what ours --label before "${tiny[@]}"
 }
 
+schemes() { # a process for each length, so that a part that is cut keeps the first
+    local length tiny=() backends=(offsets cudnn factors sdpa) measure=("$python" -m benchmarks.device --out "$OUT/schemes.jsonl")
+    local lengths=(512 2048) schemes=(none diet_abs tupe_a tupe_r shaw diet_rel) tests='candidate and not dtype0'
+    if [ "$device" = cpu ]; then # only the comparison runs our kernels, for one scheme
+        tiny=(--device cpu --size tiny --tokens 16 --rounds 1)
+        lengths=(8) schemes=(none shaw diet_abs) backends=(factors sdpa) tests='candidate and shaw and dtype2'
+    fi
+    REHEARSAL=1 run schemes.log "$python" -m pytest -m gpu -p no:cacheprovider -q -k "$tests" tests/attention/test_on_a_gpu.py
+    for length in "${lengths[@]}"; do
+        run schemes.md "${measure[@]}" --schemes "${schemes[@]}" --backends "${backends[@]}" --rounds 5 \
+            --lengths "$length" "${tiny[@]}"
+    done
+}
+
 steps() {
     local tiny=() measure=("$python" -m benchmarks.device --out "$OUT/steps.jsonl")
     local schemes=(--schemes none diet_rel t5 alibi tupe_r shaw diet_abs rope) backends
@@ -156,10 +173,11 @@ print(*(name for name in BACKENDS if name != 'reference'))")
 }
 
 translation() {
-    local tiny=()
-    [ "$device" = cuda ] || tiny=(--device cpu --size _tiny --rows stock stock+ diet_rel --rounds 1
+    local tiny=() size=${SIZE:-_iwslt_de_en} # stock first and last shows the drift
+    [ "$device" = cuda ] || tiny=(--device cpu --rows stock stock+ diet_rel --rounds 1
         --max-tokens 200 --batches 1 --search-tokens 100 --search-batches 1)
-    run translation.md "$python" -m benchmarks.translation_gpu "$DATA/data-bin" --rounds 4 \
+    run translation.md "$python" -m benchmarks.translation_gpu "$DATA/data-bin" --size "$size" --rounds 3 \
+        --rows stock stock+ diet_rel shaw tupe_r stock --max-tokens 8192 --search-batches 8 \
         --out "$OUT/translation.jsonl" "${tiny[@]}"
 }
 

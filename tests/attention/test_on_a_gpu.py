@@ -67,7 +67,9 @@ def request_of(
 
 
 @pytest.mark.parametrize("dtype", ROUNDING)
-@pytest.mark.parametrize("scheme", ["none", "t5", "diet_rel", "diet_abs", "tupe_a", "tupe_r"])
+@pytest.mark.parametrize(
+    "scheme", ["none", "t5", "diet_rel", "diet_abs", "tupe_a", "tupe_r", "shaw"]
+)
 def test_every_candidate_equals_the_reference_forward_and_backward(scheme, dtype, monkeypatch):
     monkeypatch.setattr(comparison, "ROUNDING", ROUNDING[dtype])
     for queries, keys, width, causal in CALLS:

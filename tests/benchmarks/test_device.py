@@ -54,9 +54,11 @@ def test_no_row_repeats_another_backend_s():
         ("diet_abs", "factors"),
         ("diet_rel", "offsets"),
         ("tupe_r", "cudnn"),
+        *((scheme, "offsets") for scheme in ("tupe_r", "shaw", "diet_abs")),
     ]
     assert all(device.computes(*pair) for pair in pairs)
-    pairs = [("diet_rel", "factors"), ("shaw", "cudnn"), ("none", "cudnn"), ("tupe_r", "offsets")]
+    pairs = [("diet_rel", "factors"), ("shaw", "cudnn"), ("none", "cudnn")]
+    pairs += [("rope", "offsets"), ("deberta", "offsets"), ("fire", "offsets"), ("t5", "banded")]
     assert not any(device.computes(*pair) for pair in pairs)
 
 

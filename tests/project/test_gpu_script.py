@@ -23,7 +23,7 @@ def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("arguments", "variables", "error"),
     [
-        (["5"], {"OUT": "x"}, "there is no part 5; the parts are kernels, steps"),
+        (["5"], {"OUT": "x"}, "there is no part 5; the parts are kernels, schemes, steps"),
         (["steps"], {"OUT": ""}, "OUT must name the folder for the figures"),
         (["convergence"], {"OUT": "x", "DATA": "nowhere"}, "/nowhere has no folder data-bin"),
     ],
@@ -54,3 +54,15 @@ def test_a_part_that_is_out_of_time_says_what_it_did_not_start(tmp_path):
     done = run("steps", OUT=str(tmp_path), MINUTES="0")
     assert done.returncode == 124
     assert "not started, no time left" in (tmp_path / "steps.md").read_text()
+
+
+@pytest.mark.slow
+def test_the_schemes_part_compares_kernels_and_then_times_them_beside_none(tmp_path):
+    done = run("schemes", OUT=str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in (tmp_path / "schemes.log").read_text()
+    rows = [
+        json.loads(line)["row"] for line in (tmp_path / "schemes.jsonl").read_text().splitlines()
+    ]
+    assert rows[0] == "none, sdpa"
+    assert {"shaw, sdpa", "diet_abs, factors", "diet_abs, sdpa"} <= {*rows}
