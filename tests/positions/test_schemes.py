@@ -46,7 +46,7 @@ def check_contract(case: Case) -> None:
             continue
         keys = attention.seen(tokens.eq(PAD)).size(-1)
         score, kinds = scheme.score(layout), scheme.kinds
-        typed = kinds & {"offsets", "factors", "dense"}
+        typed = kinds & {"offsets", "factors", "sum", "dense"}
         assert typed == (set() if score is None else {find_score_kind(type(score))})
         if score is not None:
             matrix = score.dense(layout)
