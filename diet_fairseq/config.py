@@ -303,9 +303,6 @@ class PositionConfig:
         config._set_defaults()
         return config
 
-    #: the name in version 0.3
-    of = from_args
-
     def write_to(self, args: Namespace | Any) -> None:
         """Write every option into fairseq's arguments, which the checkpoint saves."""
         for name, value in vars(self).items():

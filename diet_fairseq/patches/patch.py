@@ -15,7 +15,6 @@ PATCH_REASONS = frozenset({"safety", "compatibility", "correctness", "plugin"})
 #: environment variable that selects one of the `PATCHES_MODES`
 PATCHES_VARIABLE = "DIET_FAIRSEQ_PATCHES"
 PATCHES_MODES = {"all": PATCH_REASONS, "no-correctness": PATCH_REASONS - {"correctness"}}
-RENAMED_MODES = {"no-data": "no-correctness"}  # until version 0.5
 
 
 def active_reasons() -> frozenset[str]:
@@ -24,12 +23,11 @@ def active_reasons() -> frozenset[str]:
     Raises:
         UserError: the variable has an unknown value
     """
-    value = os.environ.get(PATCHES_VARIABLE) or "all"
-    mode = RENAMED_MODES.get(value, value)
+    mode = os.environ.get(PATCHES_VARIABLE) or "all"
     if mode not in PATCHES_MODES:
         raise UserError(
             f"{PATCHES_VARIABLE} must be {' or '.join(PATCHES_MODES)}, in lower case, but is "
-            f"{value!r}: unset it; to use fairseq without the plugin, leave out --user-dir and "
+            f"{mode!r}: unset it; to use fairseq without the plugin, leave out --user-dir and "
             "`import diet_fairseq`"
         )
     return PATCHES_MODES[mode]

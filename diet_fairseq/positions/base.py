@@ -23,15 +23,6 @@ SCORE_KINDS: dict[type[Score], str] = {
 #: all kinds of terms
 KINDS = frozenset({*METHODS, *SCORE_KINDS.values()})
 
-#: attributes of a scheme in version 0.3 -> today; a user's scheme may have the old ones until 0.5
-NAMES_OF_0_3 = {
-    "tables": "position_axes",
-    "offset_tables": "offset_axes",
-    "meaning": "described_options",
-    "scaled": "scaled_projections",
-    "zeroed": "zero_init",
-}
-
 
 def find_score_kind(score_type: type[Score]) -> str:
     """The kind of a type of score, which is one of `SCORE_KINDS` or a subclass.
@@ -191,9 +182,6 @@ class PositionScheme(nn.Module):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        for old, new in NAMES_OF_0_3.items():
-            if old in vars(cls):
-                setattr(cls, new, vars(cls)[old])
         kinds = {
             name for name in METHODS if getattr(cls, name) is not getattr(PositionScheme, name)
         }

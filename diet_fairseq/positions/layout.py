@@ -351,12 +351,6 @@ class Layout:
         # NaN. Therefore they see themselves, also in decoding; their output is not used.
         return reduce(torch.logical_or, limits, hidden) & (self.slot_offsets != 0)
 
-    #: names in version 0.3
-    regular = property(lambda self: self.is_toeplitz)
-    query_end = property(lambda self: self.query_bound)
-    key_end = property(lambda self: self.key_bound)
-    of_offsets = expand_offsets
-
 
 def hidden_keys(padding_mask: Tensor) -> Tensor:
     """(B, T) bool, True at padding, but False in a sentence that consists of padding only.

@@ -1,6 +1,6 @@
 """The results of a scheme's methods: scores of positions, and rows that are selected by offset."""
 
-from dataclasses import InitVar, dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import torch
@@ -38,14 +38,12 @@ class Offsets(Score):
 
     Attributes:
         line: (H|1, number of offsets), float32: the score of each offset of `Layout.offset_line`
-        layout: ignored; schemes written for version 0.3 pass it
         reach: the distance from which all scores in one direction are equal; None: there is no
             such distance
     """
 
     line: Tensor
-    layout: InitVar[Layout | None] = None
-    reach: int | None = None
+    reach: int | None = field(default=None, kw_only=True)
 
     def dense(self, layout: Layout) -> Tensor:
         """(B|1, H|1, Tq, Tk): each pair of a query and a key has the score of its offset."""

@@ -88,11 +88,6 @@ class TooLong(UserError):
         )
         self.number, self.subwords, self.max_subwords = number, subwords, max_subwords
 
-    @property
-    def longest(self) -> int:
-        """The name of `max_subwords` in 0.3."""
-        return self.max_subwords
-
 
 class Translator:
     """Translates lines of plain text. Any number of threads can share one `Translator`.
@@ -203,11 +198,6 @@ class Translator:
         self.max_source_length: int = min(
             (limit for limit in limits if limit is not None), default=MAX_SOURCE_LENGTH
         )
-
-    @property
-    def longest(self) -> int:
-        """The name of `max_source_length` in 0.3."""
-        return self.max_source_length
 
     def translate(
         self,

@@ -158,7 +158,6 @@ def test_an_unknown_mode_is_refused(mode, monkeypatch):
         ("", set()),
         ("all", set()),
         ("no-correctness", {"correctness"}),
-        ("no-data", {"correctness"}),  # the name of 0.3
     ],
 )
 def test_a_mode_leaves_out_correctness_at_most(mode, left_out, monkeypatch):

@@ -93,7 +93,7 @@ def assert_reach(score: Offsets, layout: Layout) -> None:
 
 def test_offsets_accept_the_layout_that_schemes_of_version_0_3_give_them():
     layout, line = full(4), torch.arange(7.0).unsqueeze(0)
-    score = Offsets(line, layout, 2)
+    score = Offsets(line, reach=2)
     assert score.reach == score.times(2.0).reach == 2
     assert torch.equal(score.dense(layout), Offsets(line).dense(layout))
 
