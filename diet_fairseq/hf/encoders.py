@@ -67,7 +67,7 @@ class DietEncoder(DietStack, Encoder):
             embeddings=inputs_embeds,
             padding_mask=self.padding_mask(attention_mask, input_ids, inputs_embeds),
             need_states=bool(need_states),
-            need_weights=bool(need_weights),
+            need_weights=range(self.num_layers) if need_weights else (),
         )
         pooled = None
         if self.pooler is not None:
@@ -77,7 +77,7 @@ class DietEncoder(DietStack, Encoder):
             out.features,
             pooled,
             hidden_states=select_states(out.states, out.features, need_states),
-            attentions=tuple(out.weights) if need_weights else None,
+            attentions=tuple(out.weights.values()) if need_weights else None,
         )
 
     def warn_of_length(self, inputs: Tensor | None) -> None:

@@ -1,5 +1,6 @@
 """The encoder: it computes features of tokens and their segments."""
 
+from collections.abc import Container
 from dataclasses import dataclass, field
 
 import torch
@@ -27,7 +28,7 @@ class EncoderOutput:
         embedded: (B, T, e), the embeddings of tokens and segments without positions
         states: (B, T, d) each, the input of the first layer and the output of every layer; empty
             unless requested
-        weights: (B, H, T, T) each, the attention weights of every layer; empty unless requested
+        weights: layer -> (B, H, T, T), the attention weights of the requested layers
         positions: (B, T) int64, the positions if they are random; None: 0, 1, ...
     """
 
@@ -35,7 +36,7 @@ class EncoderOutput:
     padding_mask: Tensor
     embedded: Tensor
     states: list[Tensor] = field(default_factory=list)
-    weights: list[Tensor] = field(default_factory=list)
+    weights: dict[int, Tensor] = field(default_factory=dict)
     positions: Tensor | None = None
 
 
@@ -78,7 +79,7 @@ class Encoder(Stack):
         embeddings: Tensor | None = None,
         padding_mask: Tensor | None = None,
         need_states: bool = False,
-        need_weights: bool = False,
+        need_weights: Container[int] = (),
     ) -> EncoderOutput:
         """Encode sentences.
 
@@ -88,7 +89,7 @@ class Encoder(Stack):
             embeddings: (B, T, e), used instead of the embeddings of ``tokens``, before scaling
             padding_mask: (B, T) bool, True at padding (default: at padding tokens)
             need_states: also return `EncoderOutput.states`
-            need_weights: also return `EncoderOutput.weights`
+            need_weights: the layers whose attention weights are returned
 
         Raises:
             UserError: a sentence is longer than the length limit, or segments are not valid
@@ -121,13 +122,14 @@ class Encoder(Stack):
         if packing is not None:
             x = packing.pack(x)  # (N, 1, d)
         contexts = self.create_contexts(layout, len(padding_mask), packing, x.dtype)
-        states, weights = [x] if need_states else [], []
+        states = [x] if need_states else []
+        weights: dict[int, Tensor] = {}
         for index, layer in self.active_layers():
-            x, attention, _ = layer(x, contexts[index], need_weights=need_weights)
+            x, attention, _ = layer(x, contexts[index], need_weights=index in need_weights)
             if need_states:
                 states.append(x)
-            if need_weights:
-                weights.append(attention)
+            if index in need_weights:
+                weights[index] = attention
         if self.layer_norm is not None:
             x = self.layer_norm(x)
         if packing is not None:

@@ -91,11 +91,14 @@ def assert_reach(score: Offsets, layout: Layout) -> None:
             assert torch.equal(score.line[:, far], first.expand(-1, int(far.sum())))
 
 
-def test_offsets_accept_the_layout_that_schemes_of_version_0_3_give_them():
-    layout, line = full(4), torch.arange(7.0).unsqueeze(0)
-    score = Offsets(line, reach=2)
-    assert score.reach == score.times(2.0).reach == 2
-    assert torch.equal(score.dense(layout), Offsets(line).dense(layout))
+def test_multiplied_offsets_keep_their_reach():
+    score = Offsets(torch.arange(7.0).unsqueeze(0), reach=2)
+    assert score.times(2.0).reach == 2
+
+
+def test_offsets_have_no_layout():
+    with pytest.raises(TypeError, match="positional"):
+        Offsets(torch.arange(7.0).unsqueeze(0), full(4))
 
 
 def rows_of(attention: Attention, layout: Layout) -> list[Rows]:

@@ -34,9 +34,9 @@ def check_visibility(_=None):
     tokens[1, 150:] = PAD
     real = tokens.ne(PAD)
     expected = theirs(tokens, attention_mask=real.long(), output_attentions=True).attentions
-    weights = ours.encode(tokens, need_weights=True).weights
+    weights = ours.encode(tokens, need_weights=range(LAYERS)).weights
     assert len(weights) == len(expected) == LAYERS
-    for computed, theirs_of_layer in zip(weights, expected, strict=True):
+    for computed, theirs_of_layer in zip(weights.values(), expected, strict=True):
         for b in range(2):
             seen, visible = (x[b].gt(0)[:, real[b]] for x in (computed, theirs_of_layer))
             assert torch.equal(seen, visible)

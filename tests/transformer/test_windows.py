@@ -86,8 +86,10 @@ def build(kind, scheme="rope", layers=6, **options):
 def weights_of(stack, tokens):
     """The self-attention weights of every layer, (B, H, T, T) each."""
     if isinstance(stack, Encoder):
-        return stack.encode(tokens, need_weights=True).weights
-    return list(stack.decode(tokens, need_weights=range(6)).weights.values())
+        out = stack.encode(tokens, need_weights=range(6))
+    else:
+        out = stack.decode(tokens, need_weights=range(6))
+    return list(out.weights.values())
 
 
 def find_kinds(stack, window=3):
