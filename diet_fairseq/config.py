@@ -3,19 +3,19 @@
 import logging
 import re
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from importlib import import_module
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from .attention.backends import BACKENDS
 from .errors import UserError, check_positive, one_line
 from .positions import SCHEMES, PositionScheme
-from .positions.options import Option, at_least
+from .positions.options import Option, Value, at_least
 
 Scheme = TypeVar("Scheme", bound=type[PositionScheme])
 
@@ -241,7 +241,7 @@ class PositionConfig:
     num_segments: int | None
     attention_backend: str
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options: Value) -> None:
         vars(self).update(options)
 
     @staticmethod
@@ -255,7 +255,7 @@ class PositionConfig:
             parser.add_argument(option.flag, help=option.help, type=kind, choices=option.choices)
 
     @classmethod
-    def from_args(cls, args: Namespace | Any) -> "PositionConfig":
+    def from_args(cls, args: object) -> "PositionConfig":
         """Read and check the options in fairseq's arguments, and set missing defaults.
 
         Args:
@@ -269,7 +269,7 @@ class PositionConfig:
 
     @classmethod
     def from_options(
-        cls, scheme: str, options: Mapping[str, Any] | None, is_saved: bool = False
+        cls, scheme: str, options: Mapping[str, Value] | None, is_saved: bool = False
     ) -> "PositionConfig":
         """Check the options of plain PyTorch or transformers, and set missing defaults.
 
@@ -287,7 +287,7 @@ class PositionConfig:
 
     @classmethod
     def _create(
-        cls, options: Mapping[str, Any], is_saved: bool = False, prefix: str = ""
+        cls, options: Mapping[str, Value], is_saved: bool = False, prefix: str = ""
     ) -> "PositionConfig":
         """Check names, types and combinations of options, and set missing defaults."""
         find_scheme(options.get("position_scheme"))
@@ -303,7 +303,7 @@ class PositionConfig:
         config._set_defaults()
         return config
 
-    def write_to(self, args: Namespace | Any) -> None:
+    def write_to(self, args: object) -> None:
         """Write every option into fairseq's arguments, which the checkpoint saves."""
         for name, value in vars(self).items():
             setattr(args, name, value)
@@ -354,7 +354,7 @@ class PositionConfig:
 
     def _of_kind(self, is_global: bool) -> "PositionConfig":
         """The options of local or of global layers, without a pattern of layers."""
-        options: dict[str, Any] = dict(vars(self))
+        options: dict[str, Value] = dict(vars(self))
         if is_global:
             options["position_window"] = None
             if self.position_global_scheme is not None:
@@ -367,7 +367,7 @@ class PositionConfig:
         )
         return PositionConfig(**options)
 
-    def _differing_defaults(self, scheme: type[PositionScheme]) -> dict[str, Any]:
+    def _differing_defaults(self, scheme: type[PositionScheme]) -> dict[str, Value]:
         """The scheme's defaults of options that have the local scheme's default, another one."""
         local = {option.name: option.default for option in self.scheme.options}
         return {
@@ -384,7 +384,7 @@ class PositionConfig:
             return self.scheme.cross if self.position_cross_attention else None
         return self.scheme if self.scheme.in_attention else None
 
-    def constructor_options(self, scheme: type[PositionScheme]) -> dict[str, Any]:
+    def constructor_options(self, scheme: type[PositionScheme]) -> dict[str, Value]:
         """The given options, by the keywords of the scheme's constructor."""
         given = {option.argument: getattr(self, option.name) for option in scheme.options}
         return {name: value for name, value in given.items() if value is not None}
@@ -412,8 +412,8 @@ class PositionConfig:
             if getattr(self, name) is None and name != "position_gain":
                 setattr(self, name, default)
         if self.position_sharing is None and self.position_global_scheme is not None:
-            sharing = default_options(SCHEMES[self.position_global_scheme]).get("position_sharing")
-            self.position_sharing = sharing
+            global_scheme = SCHEMES[self.position_global_scheme]
+            self.position_sharing = global_scheme.sharing if global_scheme.in_attention else None
         if self.segment_scheme == "per-head" and self.position_sharing is None:
             self.position_sharing = "none"
         if self.segment_scheme in ("input", "per-head") and self.num_segments is None:
@@ -570,7 +570,7 @@ def current_backend(name: str) -> str:
     return "auto"
 
 
-def find_scheme(name: Any) -> type[PositionScheme]:
+def find_scheme(name: object) -> type[PositionScheme]:
     """The scheme of this name.
 
     Raises:
@@ -598,7 +598,7 @@ PREFIXES = ("position_", "projection_", "segment_")
 DESCRIPTION = "position_description"
 
 
-def select_position_options(options: Mapping[Any, Any]) -> dict[str, Any]:
+def select_position_options(options: Mapping[str, Value]) -> dict[str, Value]:
     """The position options among a model's options, and options that were meant to be such."""
     declared = position_options()
     return {
@@ -609,7 +609,7 @@ def select_position_options(options: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def check_names_and_types(
-    options: Mapping[str, Any], is_saved: bool = False, prefix: str = ""
+    options: Mapping[str, Value], is_saved: bool = False, prefix: str = ""
 ) -> None:
     """Refuse misspelt position options and values of a wrong type.
 
@@ -635,7 +635,7 @@ def check_names_and_types(
             )
 
 
-def has_type(value: Any, kind: type) -> bool:
+def has_type(value: object, kind: type) -> bool:
     """Whether a value has the type; an integer is also a number, but True is not."""
     accepted = {int: Integral, float: Real}.get(kind, kind)
     return isinstance(value, accepted) and (kind is bool or not isinstance(value, bool))
@@ -650,9 +650,9 @@ def schemes_with(option: str) -> list[str]:
     ]
 
 
-def encoder_defaults(scheme: type[PositionScheme], has_segments: bool) -> dict[str, Any]:
+def encoder_defaults(scheme: type[PositionScheme], has_segments: bool) -> dict[str, Value]:
     """The defaults of a scheme's options in encoders, if they differ from `default_options`."""
-    defaults = {
+    defaults: dict[str, Value] = {
         option.name: option.encoder_default
         for option in scheme.options
         if option.encoder_default is not None
@@ -663,8 +663,8 @@ def encoder_defaults(scheme: type[PositionScheme], has_segments: bool) -> dict[s
 
 
 def add_encoder_defaults(
-    scheme: str, options: Mapping[str, Any] | None, has_segments: bool = False
-) -> dict[str, Any]:
+    scheme: str, options: Mapping[str, Value] | None, has_segments: bool = False
+) -> dict[str, Value]:
     """The options of plain PyTorch or transformers with the defaults of encoders.
 
     Raises:
@@ -688,7 +688,7 @@ def can_be_global(scheme: type[PositionScheme]) -> bool:
     return scheme.in_attention and not scheme.compressed
 
 
-def default_options(scheme: type[PositionScheme]) -> dict[str, Any]:
+def default_options(scheme: type[PositionScheme]) -> dict[str, Value]:
     """The options that apply to the scheme, and their defaults."""
     options = {option.name: option.default for option in scheme.options}
     options["position_input"] = scheme.input

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from .layout import Layout
-from .options import Option
+from .options import Option, Value
 from .scores import Dense, Factors, Offsets, Rows, Score, Sum
 
 #: the methods, besides `PositionScheme.score`, that a scheme overrides to add a term
@@ -201,17 +201,17 @@ class PositionScheme(nn.Module):
         self.shape = shape
 
     @classmethod
-    def create(cls, shape: AttentionShape, **options: Any) -> "PositionScheme":
+    def create(cls, shape: AttentionShape, **options: Value) -> "PositionScheme":
         """The scheme with these options (keywords of the constructor), and other defaults."""
         return cls(shape, **cls.with_defaults(options))
 
     @classmethod
-    def with_defaults(cls, options: dict[str, Any]) -> dict[str, Any]:
+    def with_defaults(cls, options: dict[str, Value]) -> dict[str, Value]:
         """These options (keywords of the constructor), and the defaults of all other options."""
         return {option.argument: option.default for option in cls.options} | options
 
     @classmethod
-    def describe(cls, **options: Any) -> dict[str, Any]:
+    def describe(cls, **options: Value) -> dict[str, Value]:
         """The meaning of the parameters beyond names and shapes, see `positions.description`.
 
         Args:

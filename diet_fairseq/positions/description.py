@@ -69,7 +69,7 @@ def parse_description(text: Any) -> Description | None:
     return dict(description) if has_pattern and _is_valid(description.get("global")) else None
 
 
-def _is_valid(description: Any) -> bool:
+def _is_valid(description: object) -> bool:
     """Whether the values that a warm start reads have the right types."""
     if not isinstance(description, dict) or not isinstance(description.get("scheme"), str):
         return False

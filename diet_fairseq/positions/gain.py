@@ -61,12 +61,14 @@ class ScoreParameters(PositionScheme):
         """The parameter times the gain, in float32 or wider."""
         return promote_to_float32(parameter) * self.gain
 
-    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+    def _save_to_state_dict(
+        self, destination: dict[str, Tensor], prefix: str, keep_vars: bool
+    ) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         # not a buffer, which `half()` would round
         destination[f"{prefix}gain"] = torch.tensor(self.gain, dtype=torch.float64)
 
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
         gain = state_dict.pop(f"{prefix}gain", None)
         if any(f"{prefix}{name}" in state_dict for name, _ in self.named_parameters()):
             self.gain = 1.0 if gain is None else float(gain)

@@ -194,7 +194,7 @@ class Layout:
         return replace(self, window=window)
 
     @cached_property
-    def cache(self) -> dict[Any, Any]:
+    def cache(self) -> dict[object, Any]:
         """The cache of results that depend only on positions; all layers share it."""
         return {}
 

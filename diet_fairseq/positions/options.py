@@ -7,8 +7,10 @@ from typing import Any
 
 from ..errors import UserError, check_at_least
 
-#: check of a flag and its value, which raises `UserError`
-Check = Callable[[str, Any], Any]
+#: a value of an option; None: the default
+Value = bool | int | float | str | None
+#: check of a flag and its value, which has the option's type; it raises `UserError`
+Check = Callable[[str, Any], object]
 
 
 @dataclass(frozen=True)
@@ -28,10 +30,10 @@ class Option:
     name: str
     type: type
     help: str
-    default: Any = None
+    default: Value = None
     choices: tuple[str, ...] | None = None
     check: Check | None = None
-    encoder_default: Any = None
+    encoder_default: Value = None
 
     @property
     def flag(self) -> str:
@@ -43,7 +45,7 @@ class Option:
         """The keyword of the scheme's constructor: ``position_clip`` -> ``clip``."""
         return self.name.removeprefix("position_")
 
-    def validate(self, value: Any) -> None:
+    def validate(self, value: Value) -> None:
         """Refuse a value that is not allowed.
 
         Raises:
@@ -54,7 +56,7 @@ class Option:
         if self.check is not None:
             self.check(self.flag, value)
 
-    def with_default(self, default: Any) -> "Option":
+    def with_default(self, default: Value) -> "Option":
         """A copy of the option with another default."""
         return replace(self, default=default)
 

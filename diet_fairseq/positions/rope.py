@@ -9,7 +9,7 @@ from torch import Tensor
 from ..errors import UserError
 from .base import AttentionShape, PositionScheme
 from .layout import Layout
-from .options import Option, at_least
+from .options import Option, Value, at_least
 
 #: the cosines and sines of a rotation, (B|1, 1, T, 1, d_h / 2) each
 CosSin = tuple[Tensor, Tensor]
@@ -176,7 +176,7 @@ class Rope(PositionScheme):
         self.cache_key = type(self), shape.head_dim, rope_base, self.pairs, scaling
 
     @classmethod
-    def describe(cls, **options: Any) -> dict[str, Any]:
+    def describe(cls, **options: Value) -> dict[str, Value]:
         return super().describe() | {
             "base": options["rope_base"],
             "share": options.get("rope_share", 1.0),

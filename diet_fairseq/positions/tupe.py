@@ -23,7 +23,7 @@ from .gain import (
     wave_frequencies,
 )
 from .layout import Layout
-from .options import Option
+from .options import Option, Value
 from .relative import BUCKETS, MAX_DISTANCE, OffsetProducts, OffsetScalars, OffsetScores, t5_buckets
 from .scores import Dense, Factors, Offsets, Score, Sum, look_up, look_up_heads, product
 
@@ -183,7 +183,7 @@ class TupeA(PositionScheme):
         key[head, second, cosines] -= size * angles.sin()
 
     @classmethod
-    def describe(cls, **options: Any) -> dict[str, Any]:
+    def describe(cls, **options: Value) -> dict[str, Value]:
         first_row = 0 if options["untie_cls"] == "no" else 1
         terms = 1 if options["no_rescale"] else cls.score_terms
         layer_norm = not options["no_layer_norm"]
@@ -384,7 +384,7 @@ class BertAd(TupeA):
         super().__init__(shape, untie_cls="no", no_layer_norm=False, no_rescale=False)
 
     @classmethod
-    def describe(cls, **options: Any) -> dict[str, Any]:
+    def describe(cls, **options: Value) -> dict[str, Value]:
         return super().describe(untie_cls="no", no_layer_norm=False, no_rescale=False)
 
     def prepare(self, layout: Layout) -> None:
@@ -427,7 +427,7 @@ class TupeFree(ScoreParameters):
         self.theta = nn.Parameter(torch.zeros(2, shape.heads)) if self.untie_cls else None
 
     @classmethod
-    def describe(cls, **options: Any) -> dict[str, Any]:
+    def describe(cls, **options: Value) -> dict[str, Value]:
         return super().describe(**options | {"untie_cls": options["untie_cls"] != "no"})
 
     def score(self, layout: Layout) -> Dense:

@@ -1,7 +1,6 @@
 """Multi-head attention with a position scheme in every head."""
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -222,7 +221,7 @@ class PositionalAttention(nn.Module):
         Returns:
             x twice, or x compressed by E and by F, (k, B, d) each
         """
-        compress: Any = self.compress_k or context.compress
+        compress = self.compress_k or context.compress
         if compress is None:
             return x, x, context
         layout, packing = context.layout, context.packing

@@ -1,6 +1,6 @@
 """The sizes and options of an encoder or a decoder."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
@@ -12,6 +12,7 @@ from ..attention.compressed import Compression
 from ..config import PositionConfig, add_encoder_defaults
 from ..errors import UserError
 from ..positions import AttentionShape, Limit, PositionScheme
+from ..positions.options import Value
 from ..positions.sampling import PositionSampling
 from ..positions.segments import SegmentScores
 
@@ -116,7 +117,7 @@ class StackConfig:
         embed_dim: int,
         heads: int,
         max_positions: int = 512,
-        position_options: dict[str, Any] | None = None,
+        position_options: Mapping[str, Value] | None = None,
         **options: Any,
     ) -> "StackConfig":
         """The configuration of a `Transformer`, with the feed-forward width 4 d unless it is given.
@@ -147,7 +148,7 @@ class StackConfig:
         scheme: str,
         *,
         has_segments: bool = False,
-        position_options: dict[str, Any] | None = None,
+        position_options: Mapping[str, Value] | None = None,
         **options: Any,
     ) -> "StackConfig":
         """The configuration of an encoder without a decoder, with RoBERTa's defaults.

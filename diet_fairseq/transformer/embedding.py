@@ -58,7 +58,7 @@ class SinusoidalPositions(nn.Module):
         table = torch.cat([angles.sin(), angles.cos()], dim=1)
         return F.pad(table, (0, self.width % 2))
 
-    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *args: Any) -> None:
+    def _load_from_state_dict(self, state: dict[str, Tensor], prefix: str, *args: Any) -> None:
         for name in ("weights", "_float_tensor"):  # in checkpoints of early versions of fairseq
             state.pop(prefix + name, None)
         super()._load_from_state_dict(state, prefix, *args)
@@ -69,4 +69,7 @@ class SinusoidalPositions(nn.Module):
         return F.embedding(rows.clamp(max=self.rows - 1), self.weights)
 
 
-INPUT_POSITIONS: dict[str, Any] = {"learned": LearnedPositions, "sinusoidal": SinusoidalPositions}
+INPUT_POSITIONS: dict[str, type[LearnedPositions] | type[SinusoidalPositions]] = {
+    "learned": LearnedPositions,
+    "sinusoidal": SinusoidalPositions,
+}

@@ -113,7 +113,7 @@ def build_attention(
     config: StackConfig, layer: int, source_dim: int | None = None
 ) -> PositionalAttention:
     """The attention of a layer, with the schemes and compressions that layers don't share."""
-    parts: dict[str, Any] = {}
+    parts: dict[str, Any] = {}  # arguments of different types
     if config.positions.scheme.compressed:
         names = {"none": ("compress_k", "compress_v"), "key-value": ("compress_k",)}
         sharing = config.positions.projection_sharing or "none"

@@ -6,7 +6,6 @@ A warm start (`models.warm_start`) and `diet_fairseq.hf.swap_positions` use them
 import logging
 import re
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -57,7 +56,7 @@ def adapt(
     taken = {name: tensor for name, tensor in parameters.items() if name in model_state}
     patterns = find_layer_pattern(model), None if description is None else description.get("layers")
 
-    def kind(name: str) -> tuple[Any, ...]:
+    def kind(name: str) -> tuple[str | bool | None, ...]:
         """The attention of a parameter, and whether its layers are global, now and before."""
         return attention_kind(name), *(is_global(name, pattern) for pattern in patterns)
 

@@ -65,7 +65,7 @@ class Stack(nn.Module):
         self.embed_scale = math.sqrt(width) if config.scale_embedding else 1.0
         kind = INPUT_POSITIONS.get(config.positions.position_input)
         positions = config.limit.positions
-        self.embed_positions = kind and kind(positions, width, config.padding)
+        self.embed_positions = None if kind is None else kind(positions, width, config.padding)
         eps = config.layer_norm_eps
         self.layernorm_embedding = nn.LayerNorm(width, eps) if config.layernorm_embedding else None
 

@@ -524,10 +524,11 @@ def autotune_kernel(name: str, tiles: tuple[Tile, ...]) -> Any:
 def kernels() -> ModuleType:
     """`offset_kernels`, which Triton compiles when they first run."""
     try:
-        from . import offset_kernels
+        import triton.language as tl
 
-        if not hasattr(offset_kernels.tl, "gather"):
+        if not hasattr(tl, "gather"):
             raise ImportError("this version is older")
+        from . import offset_kernels
     except ImportError as error:
         raise UserError(
             f"--attention-backend offsets needs Triton 3.3 or newer ({error}): pip install "
