@@ -43,7 +43,7 @@ def attend(
     *,
     dropout: float = 0.0,
     store: KeyValueStore | None = None,
-    is_static: bool = False,
+    keys_are_cached: bool = False,
     need_weights: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
     """Attention of queries to keys and values, with the position schemes' terms.
@@ -56,7 +56,7 @@ def attend(
         project: the layer's projections of queries and keys
         dropout: the probability that a weight is dropped
         store: the keys and values of earlier tokens, to which k and v are added
-        is_static: k and v are complete, and k was transformed when it was stored
+        keys_are_cached: k and v are complete, and k was transformed when it was stored
         need_weights: also return the weights, which only the reference backend computes
 
     Returns:
@@ -64,9 +64,9 @@ def attend(
     """
     backend = find_backend("reference" if need_weights else context.backend)
     layout = context.layout
-    new_k = k[:, :, :0] if is_static else k
+    new_k = k[:, :, :0] if keys_are_cached else k
     transformed_q, new_k = transform_queries_and_keys(schemes or context.shared, q, new_k, layout)
-    if not is_static:
+    if not keys_are_cached:
         k = new_k
         if store is not None:
             k, v = store.append(k, v)

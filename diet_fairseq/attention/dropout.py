@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-#: number of values of 16 bits; a probability is rounded to a multiple of 1 / PARTS
-PARTS = 2**16
+#: number of values of 16 bits; a probability is rounded to a multiple of 1 / LEVELS
+LEVELS = 2**16
 #: number of elements that share one random number
 PER_DRAW = 4
 #: number of weights that are dropped at a time, so that their random numbers stay in the cache
-PART = 2**18
+CHUNK = 2**18
 
 
 def dropout(x: Tensor, p: float) -> Tensor:
@@ -25,19 +25,19 @@ def dropout(x: Tensor, p: float) -> Tensor:
     On a CPU p is rounded to a multiple of 2^-16, also in the factor 1 / (1 - p), so that the mean
     of the result is x. With the same seed, `F.dropout` drops other elements.
     """
-    parts = round(p * PARTS)
-    if x.device.type != "cpu" or not 0 < parts < PARTS:
+    dropped_levels = round(p * LEVELS)
+    if x.device.type != "cpu" or not 0 < dropped_levels < LEVELS:
         return F.dropout(x, p)
-    return x * draw_factors(x, parts)
+    return x * draw_factors(x, dropped_levels)
 
 
-def draw_factors(x: Tensor, parts: int) -> Tensor:
-    """The factors of x, in its shape and dtype: 0 for parts / PARTS of the elements."""
+def draw_factors(x: Tensor, dropped_levels: int) -> Tensor:
+    """The factors of x, in its shape and dtype: 0 for dropped_levels / LEVELS of the elements."""
     draws = -(-x.numel() // PER_DRAW)
     numbers = torch.empty(draws, dtype=torch.int64).random_(-(2**63), None)
     numbers = numbers.view(torch.int16)[: x.numel()].view(x.shape)  # -2^15 ... 2^15 - 1
-    factors = numbers.ge_(parts - PARTS // 2).to(x.dtype)  # 1 or 0
-    return factors.mul_(PARTS / (PARTS - parts))
+    factors = numbers.ge_(dropped_levels - LEVELS // 2).to(x.dtype)  # 1 or 0
+    return factors.mul_(LEVELS / (LEVELS - dropped_levels))
 
 
 def softmax_dropout(score: Tensor, p: float) -> tuple[Tensor, Tensor]:
@@ -50,14 +50,14 @@ def softmax_dropout(score: Tensor, p: float) -> tuple[Tensor, Tensor]:
     Returns:
         the weights after dropout and the weights before it, in the shape and dtype of ``score``
     """
-    parts = round(p * PARTS)
+    dropped_levels = round(p * LEVELS)
     # a compiler fuses the operations itself
     is_plain = score.device.type != "cpu" or torch.compiler.is_compiling()
-    if is_plain or score.dtype != torch.float32 or not 0 < parts < PARTS:
+    if is_plain or score.dtype != torch.float32 or not 0 < dropped_levels < LEVELS:
         # float32, because half precision has too few digits for a sum over many keys
         weights = F.softmax(score, dim=-1, dtype=torch.float32).to(score.dtype)
         return dropout(weights, p) if p else weights, weights
-    dropped, weights = _SoftmaxDropout.apply(score, parts)
+    dropped, weights = _SoftmaxDropout.apply(score, dropped_levels)
     return dropped, weights
 
 
@@ -69,12 +69,12 @@ class _SoftmaxDropout(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, score: Tensor, parts: int) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, score: Tensor, dropped_levels: int) -> tuple[Tensor, Tensor]:
         weights = F.softmax(score, dim=-1)
         dropped = torch.empty_like(weights)
-        flat = zip(weights.view(-1).split(PART), dropped.view(-1).split(PART), strict=True)
+        flat = zip(weights.view(-1).split(CHUNK), dropped.view(-1).split(CHUNK), strict=True)
         for weights_part, dropped_part in flat:
-            torch.mul(weights_part, draw_factors(weights_part, parts), out=dropped_part)
+            torch.mul(weights_part, draw_factors(weights_part, dropped_levels), out=dropped_part)
         ctx.save_for_backward(dropped, weights)
         ctx.set_materialize_grads(False)
         return dropped, weights

@@ -60,7 +60,7 @@ class Deberta(PositionScheme):
 
     def _rows(self, layout: Layout, project: Callable[[Tensor], Tensor]) -> Rows:
         farthest = self.farthest
-        first, last = (max(-farthest, min(offset, farthest)) for offset in layout.seen_range)
+        first, last = (max(-farthest, min(offset, farthest)) for offset in layout.visible_offsets)
         lowest = self.rows[last + farthest]  # rows fall as offsets j - i rise
         positions = self._normalize(self.table[lowest : self.rows[first + farthest] + 1])  # (R, d)
         projected = project(F.pad(positions, (0, 0, 0, 1)))  # (H, R + 1, d_h)

@@ -156,7 +156,7 @@ class Layout:
         return Layout(positions, positions, causal=causal, length=length)
 
     @staticmethod
-    def for_mask(target: "Layout", source: int, padding_mask: Tensor | None) -> "Layout":
+    def mask_only(target: "Layout", source: int, padding_mask: Tensor | None) -> "Layout":
         """The layout of cross-attention without positions, whose only purpose is the mask.
 
         Args:
@@ -275,7 +275,7 @@ class Layout:
         return 1 - self.bounds[0], self.bounds[1] - 1
 
     @property
-    def seen_range(self) -> tuple[int, int]:
+    def visible_offsets(self) -> tuple[int, int]:
         """The smallest and the largest offset j - i of a key that its query can see."""
         first, last = self.offset_range
         return first, min(last, 0) if self.causal else last

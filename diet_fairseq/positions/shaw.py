@@ -69,7 +69,7 @@ def index_offsets(layout: Layout, clip: int | None = None) -> tuple[range, Tenso
     Returns:
         the range of offsets j - i, and the indices (B|1, 1, Tq, Tk) int64
     """
-    first, last = layout.seen_range
+    first, last = layout.visible_offsets
     if clip is not None:
         first, last = max(first, -clip), min(last, clip)
     return range(first, last + 1), (layout.offsets.clamp(first, last) - first).unsqueeze(1)

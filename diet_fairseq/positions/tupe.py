@@ -208,11 +208,11 @@ class TupeA(PositionScheme):
         key = self._project(pos_key, layout.key_positions, self.pos_k_linear, layout.key_bound)
         if self.untie_cls == "no":
             return query, key, None  # (B|1, H, Tq, d_h), (B|1, H, Tk, d_h)
-        of_query, of_key = (
+        theta_query, theta_key = (
             linear(self.pos_ln(pos.weight[:2])).unflatten(-1, (self.shape.heads, -1))
             for pos, linear in ((self.pos, self.pos_q_linear), (pos_key, self.pos_k_linear))
         )  # (2, H, d_h)
-        theta_1, theta_2 = (of_query * self.scale * of_key).float().sum(-1)  # (2, H)
+        theta_1, theta_2 = (theta_query * self.scale * theta_key).float().sum(-1)  # (2, H)
         return query, key, (theta_1, theta_2)
 
     def _project(self, pos: Table, positions: Tensor, linear: Projection, end: int) -> Tensor:

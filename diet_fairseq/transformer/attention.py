@@ -144,7 +144,7 @@ class PositionalAttention(nn.Module):
             self.projections(),
             dropout=self.dropout_module.active_p,
             store=store,
-            is_static=stored is not None,
+            keys_are_cached=stored is not None,
             need_weights=need_weights,
         )
         if rows != out.size(0):

@@ -196,7 +196,7 @@ class Decoder(Stack):
         options: dict[str, Any] = {"backend": self.backend_setting(), "dtype": source.dtype}
         if positions.scheme_in(cross=True) is None:
             # no scheme in cross-attention needs positions
-            cross_layout = Layout.for_mask(layout, source_length, padding_mask)
+            cross_layout = Layout.mask_only(layout, source_length, padding_mask)
             return attention.create_context(cross_layout, batch, **options)
         if padding_mask is None:
             device = layout.key_positions.device

@@ -94,15 +94,19 @@ class TransformerLayer(nn.Module):
             out, weights[1] = self.encoder_attn(x, cross_context, source, store, need_cross_weights)  # type: ignore[misc]
             return out
 
-        x = self._add(attend, self.self_attn_layer_norm, x)
+        x = self.add_residual(attend, self.self_attn_layer_norm, x)
         if self.encoder_attn_layer_norm is not None and source is not None:
-            x = self._add(attend_to_source, self.encoder_attn_layer_norm, x)
-        return self._add(self._feed_forward, self.final_layer_norm, x), weights[0], weights[1]
+            x = self.add_residual(attend_to_source, self.encoder_attn_layer_norm, x)
+        return (
+            self.add_residual(self._feed_forward, self.final_layer_norm, x),
+            weights[0],
+            weights[1],
+        )
 
     def _feed_forward(self, x: Tensor) -> Tensor:
         return self.fc2(self.activation_dropout_module(self.activation_fn(self.fc1(x))))
 
-    def _add(self, part: Callable[[Tensor], Tensor], norm: nn.Module, x: Tensor) -> Tensor:
+    def add_residual(self, part: Callable[[Tensor], Tensor], norm: nn.Module, x: Tensor) -> Tensor:
         """x + part(x), with LayerNorm before the part or after the sum."""
         if self.normalize_before:
             return x + self.dropout_module(part(norm(x)))

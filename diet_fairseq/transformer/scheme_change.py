@@ -28,8 +28,8 @@ COMPRESSION = {"compress_k", "compress_v", "compress_layer"}
 #: the end of the name of a scheme's `PositionScheme.score_terms`
 TERMS = "positions.terms"
 #: parts in which a model may differ from the checkpoint that it starts from
-DIFFERENT = {"segments", "embed_positions", "embed_segments", "pooler", "nsp_head", "lm_head"}
-DIFFERENT |= POSITIONS | COMPRESSION
+MAY_DIFFER = {"segments", "embed_positions", "embed_segments", "pooler", "nsp_head", "lm_head"}
+MAY_DIFFER |= POSITIONS | COMPRESSION
 
 
 def adapt(
@@ -53,32 +53,34 @@ def adapt(
     # the number of terms is the model's own
     parameters = {name: x for name, x in checkpoint.items() if not name.endswith(TERMS)}
     parameters = add_gains(model, parameters)
-    taken = {name: tensor for name, tensor in parameters.items() if name in model_state}
+    loaded = {name: tensor for name, tensor in parameters.items() if name in model_state}
     patterns = find_layer_pattern(model), None if description is None else description.get("layers")
 
-    def kind(name: str) -> tuple[str | bool | None, ...]:
+    def attention_of(name: str) -> tuple[str | bool | None, ...]:
         """The attention of a parameter, and whether its layers are global, now and before."""
         return attention_kind(name), *(is_global(name, pattern) for pattern in patterns)
 
     # another scheme's gain is left out with its parameters
-    kinds = {kind(name) for name in taken if attention_kind(name) and not name.endswith(".gain")}
-    taken = {
-        name: tensor
-        for name, tensor in taken.items()
-        if attention_kind(name) is None or kind(name) in kinds
+    kinds = {
+        attention_of(name) for name in loaded if attention_kind(name) and not name.endswith(".gain")
     }
-    missing = [name for name in model_state if name not in taken and not name.endswith(TERMS)]
-    unexpected = [name for name in parameters if name not in taken]
+    loaded = {
+        name: tensor
+        for name, tensor in loaded.items()
+        if attention_kind(name) is None or attention_of(name) in kinds
+    }
+    missing = [name for name in model_state if name not in loaded and not name.endswith(TERMS)]
+    unexpected = [name for name in parameters if name not in loaded]
     differing = [_parts(name) for name in missing + unexpected]
     scales = find_query_scales(model, checkpoint, description)
-    missing_kinds = {kind(name) for name in missing if attention_kind(name)}
-    has_partial_scheme = bool(missing_kinds & {kind(name) for name in taken})
-    compresses = any(_parts(name) & COMPRESSION for name in taken)
+    missing_kinds = {attention_of(name) for name in missing if attention_kind(name)}
+    has_partial_scheme = bool(missing_kinds & {attention_of(name) for name in loaded})
+    compresses = any(_parts(name) & COMPRESSION for name in loaded)
     if (
         not (differing or any(scale != 1 for scale in scales.values()))
         or has_partial_scheme
-        or any(model_state[name].shape != tensor.shape for name, tensor in taken.items())
-        or not all(parts & DIFFERENT for parts in differing)
+        or any(model_state[name].shape != tensor.shape for name, tensor in loaded.items())
+        or not all(parts & MAY_DIFFER for parts in differing)
         or (compresses and any(parts & COMPRESSION for parts in differing))
     ):
         return dict(checkpoint)
@@ -99,15 +101,15 @@ def adapt(
             "the position term of %s can't be zero and learn: before training, the model computes"
             " another function than the checkpoint", scheme,
         )  # fmt: skip
-    adapted, means = {**model.state_dict(), **taken}, {}
+    adapted, means = {**model.state_dict(), **loaded}, {}
     if keeps_mean:
         means = find_position_means(model, {name: parameters[name] for name in unexpected})
     for name, mean in means.items():
         adapted[name] = adapted[name] + mean.to(adapted[name].dtype)
     for name, scale in scales.items():
-        if name in taken:
+        if name in loaded:
             adapted[name] = adapted[name] * scale
-    logger.info("warm start: %d parameters are loaded from the checkpoint", len(taken))
+    logger.info("warm start: %d parameters are loaded from the checkpoint", len(loaded))
     for label, names in (("not in the checkpoint", missing), ("not loaded", unexpected)):
         if names:
             without_layers = dict.fromkeys(re.sub(r"\.\d+\.", ".*.", name) for name in names)

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from fairseq.modules import FairseqDropout
 from torch import nn
 
-from diet_fairseq.attention.dropout import PART, Dropout, dropout, softmax_dropout
+from diet_fairseq.attention.dropout import CHUNK, Dropout, dropout, softmax_dropout
 from tests.support import tiny
 
 MANY = 1_000_000
@@ -54,7 +54,7 @@ def test_the_same_seed_drops_the_same():
 @pytest.mark.parametrize("shape", [(2, 3, 5, 7), (3, 700, 513), (0, 4)])
 def test_softmax_and_dropout_in_one_are_softmax_and_then_dropout(shape, both):
     """Also where the weights before dropout have a gradient, as in the loss of alignments."""
-    assert torch.tensor(shape).prod() > PART or max(shape) < 100
+    assert torch.tensor(shape).prod() > CHUNK or max(shape) < 100
     score = 3 * torch.randn(shape)
     score.view(-1)[::5] = float("-inf")
     results = []
