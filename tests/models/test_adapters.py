@@ -16,7 +16,7 @@ from fairseq.sequence_generator import SequenceGenerator
 
 from diet_fairseq.errors import UserError
 from diet_fairseq.models.adapters import HOOKS, PositionalDecoder, PositionalEncoder
-from diet_fairseq.transformer import DecodingCache, PositionalAttention
+from diet_fairseq.transformer import DecodingCache
 from tests.support import mutants, tiny
 from tests.support.tiny import SOURCES, TOLERANCE, WORDS, Case
 
@@ -45,15 +45,6 @@ def test_models_are_of_the_classes_that_scripts_ask_for():
 def test_arguments_have_fairseq_s_order(ours, stock):
     names = list(signature(stock).parameters)
     assert list(signature(ours).parameters)[: len(names)] == names
-
-
-def test_names_of_0_3_are_still_there():
-    from diet_fairseq.stack.attention import PositionalAttention as OldAttention
-    from diet_fairseq.stack.decoder import PositionalDecoder as OldDecoder
-    from diet_fairseq.stack.encoder import PositionalEncoder as OldEncoder
-
-    assert (OldEncoder, OldDecoder) == (PositionalEncoder, PositionalDecoder)
-    assert OldAttention is PositionalAttention
 
 
 @pytest.mark.parametrize("base", [PositionalEncoder, PositionalDecoder])
