@@ -111,9 +111,13 @@ def main() -> None:
     parser.add_argument("--lengths", nargs="+", type=int, default=LENGTHS)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--choices", action="store_true")
-    parser.add_argument("--device", default="cpu", choices=CLOCKS, help="with --choices (cpu)")
-    parser.add_argument("--bf16", action="store_true", help="with --choices, on a CPU, too")
-    parser.add_argument("--tokens", type=int, default=TOKENS, help="with --choices (%(default)s)")
+    parser.add_argument("--device", default="cpu", choices=CLOCKS, help="device of --choices (cpu)")
+    parser.add_argument(
+        "--bf16", action="store_true", help="use bfloat16 in --choices, also on a CPU"
+    )
+    parser.add_argument(
+        "--tokens", type=int, default=TOKENS, help="tokens of --choices (%(default)s)"
+    )
     args = parser.parse_args()
     if args.choices:
         dtype = torch.bfloat16 if args.bf16 or args.device != "cpu" else torch.float32

@@ -119,13 +119,19 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, required=True, help="folder for checkpoints")
     parser.add_argument("--out", type=Path, required=True, help="file of JSON lines to append to")
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
-    parser.add_argument("--size", default="iwslt_de_en", help="of the architecture (%(default)s)")
+    parser.add_argument(
+        "--size", default="iwslt_de_en", help="size of the architecture (%(default)s)"
+    )
     parser.add_argument("--schemes", nargs="+", default=SCHEMES, metavar="SCHEME")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1])
-    parser.add_argument("--epochs", type=int, default=20, help="(default: %(default)s)")
-    parser.add_argument("--minutes", type=float, default=0, help="for training (0: no limit)")
+    parser.add_argument("--epochs", type=int, default=20, help="epochs (%(default)s)")
+    parser.add_argument(
+        "--minutes", type=float, default=0, help="time limit of a training (0: no limit)"
+    )
     parser.add_argument("--options", default="", help="more options of fairseq-train")
-    parser.add_argument("--side-by-side", type=int, default=6, help="runs (default: %(default)s)")
+    parser.add_argument(
+        "--side-by-side", type=int, default=6, help="runs at the same time (%(default)s)"
+    )
     args = parser.parse_args()
 
     print("| scheme | seed | epochs | held-out loss | test set | BLEU | chrF |\n|" + " --- |" * 7)

@@ -164,12 +164,19 @@ def main() -> None:
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--size", default="base", choices=SHAPES)
     parser.add_argument("--lengths", nargs="+", type=int, default=[512, 2048])
-    parser.add_argument("--tokens", type=int, default=16384, help="in a batch (%(default)s)")
+    parser.add_argument("--tokens", type=int, default=16384, help="tokens in a batch (%(default)s)")
     parser.add_argument("--schemes", nargs="+", default=list(ROWS), choices=SCHEMES)
     parser.add_argument("--backends", nargs="+", default=list(BACKENDS), choices=BACKENDS)
-    parser.add_argument("--attention-dropout", type=float, default=0.0, help="(%(default)s)")
+    parser.add_argument(
+        "--attention-dropout", type=float, default=0.0, help="attention dropout (%(default)s)"
+    )
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--peak", type=float, default=989, help="H100's and H200's (%(default)s)")
+    parser.add_argument(
+        "--peak",
+        type=float,
+        default=989,
+        help="peak of the GPU in TFLOP/s (default: an H100's and H200's, %(default)s)",
+    )
     parser.add_argument("--out", type=Path, help="file of JSON lines to append to")
     args = parser.parse_args()
     if args.device == "cuda" and not torch.cuda.is_available():

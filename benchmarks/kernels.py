@@ -318,11 +318,13 @@ def main() -> None:
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--what", nargs="+", default=["pytorch", "ours"], metavar="KERNELS")
     parser.add_argument("--lengths", nargs="+", type=int, default=[512, 2048])
-    parser.add_argument("--tokens", type=int, default=16384, help="in a batch (%(default)s)")
-    parser.add_argument("--heads", type=int, default=12, help="(%(default)s)")
-    parser.add_argument("--width", type=int, default=64, help="of a head (%(default)s)")
-    parser.add_argument("--calls", type=int, default=10, help="profiled for a tile (%(default)s)")
-    parser.add_argument("--label", default="", help="of all rows, such as a version")
+    parser.add_argument("--tokens", type=int, default=16384, help="tokens in a batch (%(default)s)")
+    parser.add_argument("--heads", type=int, default=12, help="heads (%(default)s)")
+    parser.add_argument("--width", type=int, default=64, help="width of a head (%(default)s)")
+    parser.add_argument(
+        "--calls", type=int, default=10, help="profiled calls of each tile (%(default)s)"
+    )
+    parser.add_argument("--label", default="", help="label of all rows, such as a version")
     parser.add_argument("--out", type=Path, help="file of JSON lines to append to")
     args = parser.parse_args()
     print(f"| label | n | row | pass or tile | ms | TFLOP/s | error |\n|{' --- |' * 7}")

@@ -124,9 +124,13 @@ def main() -> None:
     parser.add_argument("original", help="folder of the encoder and its tokenizer")
     parser.add_argument("swapped", nargs="*", help="folders of encoders with the same tokenizer")
     parser.add_argument("--text", type=Path, required=True, help="documents, plain or gzip")
-    parser.add_argument("--documents", type=int, default=80, help="number (default: %(default)s)")
-    parser.add_argument("--tokens", type=int, default=2048, help="of a text (default: %(default)s)")
-    parser.add_argument("--chunk", type=int, default=512, help="of the original (%(default)s)")
+    parser.add_argument(
+        "--documents", type=int, default=80, help="number of documents (%(default)s)"
+    )
+    parser.add_argument("--tokens", type=int, default=2048, help="tokens of a text (%(default)s)")
+    parser.add_argument(
+        "--chunk", type=int, default=512, help="tokens of the original's chunks (%(default)s)"
+    )
     parser.add_argument("--test", choices=["late", "halves", "classes"], default="late")
     parser.add_argument("--labels", type=Path, help="TSV of classes: class and group")
     args = parser.parse_args()

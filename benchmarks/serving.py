@@ -100,11 +100,13 @@ def measure(port: int, clients: int, lines: list[str], expected: dict[str, str])
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("model", help="as `diet-fairseq serve` takes it")
+    parser.add_argument("model", help="model, as for `diet-fairseq serve`")
     parser.add_argument("text", type=Path, help="lines to translate")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 64])
-    parser.add_argument("--requests", type=int, default=200, help="for each (%(default)s)")
-    parser.add_argument("--threads", default="1", help="of the service (%(default)s)")
+    parser.add_argument(
+        "--requests", type=int, default=200, help="requests at each number of clients (%(default)s)"
+    )
+    parser.add_argument("--threads", default="1", help="threads of the service (%(default)s)")
     parser.add_argument("--out", type=Path, help="folder for the figures as JSON")
     args = parser.parse_args()
 

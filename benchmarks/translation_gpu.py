@@ -168,7 +168,7 @@ def main() -> None:
     parser.add_argument("--size", default="", help="suffix of the architectures (default: base)")
     parser.add_argument("--rows", nargs="+", default=ROWS, metavar="ROW")
     parser.add_argument("--max-tokens", nargs="+", type=int, default=[8192, 25000])
-    parser.add_argument("--batches", type=int, default=20, help="of a round (%(default)s)")
+    parser.add_argument("--batches", type=int, default=20, help="batches of a round (%(default)s)")
     parser.add_argument("--search-tokens", type=int, default=SEARCH_TOKENS)
     parser.add_argument("--search-batches", type=int, help="(default: all of the valid set)")
     parser.add_argument("--rounds", type=int, default=5)

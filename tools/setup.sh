@@ -62,7 +62,7 @@ exec 9>"$VENV.lock"
 ! command -v flock >/dev/null || flock --nonblock 9 ||
     fail "another set-up is making $VENV: wait for it, or name another folder with VENV=."
 
-# One that was left half made, came from another folder or has another Python is made anew.
+# An environment that is incomplete, was moved, or has another Python is created again.
 if ! { "$VENV/bin/python" -m pip --version && grep -F "$(cd "$VENV" && pwd)" "$VENV/bin/activate"; } >/dev/null 2>&1 ||
     { [ "${PYTHON:-}" ] && ! works "$VENV/bin/python" "import sys; assert '%d.%d' % sys.version_info[:2] == '$version'"; }; then
     say "making $VENV with Python $version"
@@ -73,8 +73,8 @@ log=$VENV/set-up.log
 : >"$log"
 pip=("$py" -m pip --disable-pip-version-check --no-input install)
 
-# Whatever is installed later must leave this PyTorch alone. fairseq's old build was tried with
-# setuptools below 81 only.
+# Later installations must not replace this PyTorch. fairseq's old build was tried only with
+# setuptools below 81.
 printf '%s\n' "torch==$TORCH" 'setuptools<81' >"$VENV/constraints.txt"
 pip+=(-c "$VENV/constraints.txt")
 
@@ -84,15 +84,15 @@ if ! command -v nvidia-smi >/dev/null && ! works "$py" 'import torch'; then
 fi
 step "PyTorch $TORCH ($size)" "${pip[@]}" "torch==$TORCH" numpy cython setuptools wheel
 
-# What this package needs of fairseq's compiled parts; what is compiled against PyTorch, libbase and libnat,
-# serves BASE layers and models that are not autoregressive alone.
+# The compiled parts of fairseq that this package needs. The parts that are compiled against PyTorch (libbase,
+# libnat) are only for BASE layers and for models that are not autoregressive.
 imports='import torch, fairseq.data.data_utils_fast, fairseq.data.token_block_utils_fast'
 fairseq=("${pip[@]}" fairseq-fixed==0.12.3.1)
 if [ "$has_wheel" ]; then
     step "fairseq (a wheel: nothing is compiled)" "${fairseq[@]}"
 else
-    # Without isolation it is compiled against the PyTorch above, not against a second one that pip would
-    # fetch. CUDA_HOME would have it compile kernels that nothing here calls.
+    # Without isolation fairseq is compiled against the PyTorch above, not against a second one that pip would
+    # download. With CUDA_HOME it would also compile kernels that nothing here calls.
     unset CUDA_HOME
     fairseq+=(--no-build-isolation --no-binary fairseq-fixed)
     origin='compiled here: 3 to 5 minutes'
@@ -101,7 +101,7 @@ else
         origin="pip's cache has it: nothing is compiled"
     ! works "$py" "$imports" || origin='it is here'
     step "fairseq ($origin)" "${fairseq[@]}"
-    # What pip kept, or what was here before, may have been compiled against another NumPy.
+    # A wheel in pip's cache, or an older installation, may be compiled against another NumPy.
     works "$py" "$imports" ||
         step "fairseq again (compiled here: 3 to 5 minutes)" \
             "${fairseq[@]}" --no-cache-dir --force-reinstall --no-deps
@@ -112,8 +112,8 @@ works "$py" "$imports" || {
         "Remove $VENV and run this again; the whole log is $log"
 }
 step "diet_fairseq and its tools" "${pip[@]}" --no-build-isolation --editable '.[dev]'
-# fairseq asks for torchaudio, which serves speech alone. Beside a CPU build of PyTorch its import fails, and
-# with it that of transformers. Each step above can install it again, so it is removed last.
+# fairseq requires torchaudio, which only speech models need. With a CPU build of PyTorch its import fails, and so
+# does the import of transformers. Each step above can install it again, so it is removed last.
 works "$py" 'import torchaudio' || step "no torchaudio" "$py" -m pip uninstall --yes torchaudio
 say "done. '. $VENV/bin/activate' puts fairseq-train and the other commands on your PATH." \
     "From another folder: --user-dir $PWD/diet_fairseq"

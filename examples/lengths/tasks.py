@@ -140,15 +140,19 @@ def main() -> None:
     parser = ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("task", choices=[*SEQUENCES, SCAN])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--length", type=int, help="N (default: 20; 22 actions of scan)")
     parser.add_argument(
-        "--symbols", type=int, default=20, help="number of symbols, not of scan (default: 20)"
+        "--length", type=int, help="N, the training length (default: 20; scan: 22 actions)"
+    )
+    parser.add_argument(
+        "--symbols", type=int, default=20, help="number of symbols; not for scan (default: 20)"
     )
     parser.add_argument(
         "--sizes", type=int, nargs=3, default=[6000, 500, 500], metavar=("TRAIN", "VALID", "TEST"),
-        help="numbers of pairs, not of scan (default: 6000 500 500)",
+        help="numbers of pairs; not for scan (default: 6000 500 500)",
     )  # fmt: skip
-    parser.add_argument("--seed", type=int, default=1, help="of the random choices (default: 1)")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="seed of the random choices (default: 1)"
+    )
     args = parser.parse_args()
 
     length = LENGTHS[args.task] if args.length is None else args.length

@@ -319,7 +319,11 @@ def main() -> None:
     command = commands.add_parser("train", help="fine-tune a pretrained encoder")
     command.set_defaults(run=train)
     command.add_argument("--train", type=Path, required=True, help="file in SQuAD's format")
-    command.add_argument("--train-language", default="", help="of several, such as english")
+    command.add_argument(
+        "--train-language",
+        default="",
+        help="language to select from a file of several, such as english",
+    )
     add_training_arguments(command)
     command.add_argument("--stride", type=int, default=128, help="overlap of windows (%(default)s)")
     test: dict[str, Any] = {"nargs": "+", "action": "append", "metavar": "BENCHMARK LANGUAGE=FILE"}

@@ -279,9 +279,11 @@ def main() -> None:
     command.add_argument("model", type=Path, metavar="MODEL", help="RUN/model that `train` wrote")
     command.add_argument("--data", type=Path, help="folder of the task's test sets")
     command.add_argument("--tsv", type=Path, metavar="FILE", help="a table with a header")
-    command.add_argument("--text", nargs="+", metavar="COLUMN", help="in --tsv (the task's)")
+    command.add_argument(
+        "--text", nargs="+", metavar="COLUMN", help="columns of --tsv (default: the task's)"
+    )
     command.add_argument("--out", type=Path, required=True, help="folder; with --tsv a file")
-    command.add_argument("--batch", type=int, default=64, help="(%(default)s)")
+    command.add_argument("--batch", type=int, default=64, help="batch size (%(default)s)")
     run_command(parser, commands.choices)
 
 

@@ -139,7 +139,9 @@ def main() -> None:
     command.set_defaults(run=adaptation)
     command.add_argument("output", type=Path)
     command.add_argument("--pretraining", type=Path, required=True)
-    command.add_argument("--tables", type=Path, nargs="*", default=[], help="of `tuning`")
+    command.add_argument(
+        "--tables", type=Path, nargs="*", default=[], help="tables that `tuning` wrote"
+    )
     args = parser.parse_args()
     args.run(args)
 

@@ -61,7 +61,7 @@ def add_training_arguments(parser: ArgumentParser) -> None:
     add("--out", type=Path, required=True, help="folder of the run")
     add("--rate", type=float, default=3e-5, help="peak learning rate (%(default)s)")
     add("--epochs", type=int, default=10, help="epochs (%(default)s)")
-    add("--seed", type=int, default=1, help="of head, order and dropout (%(default)s)")
+    add("--seed", type=int, default=1, help="seed of head, order and dropout (%(default)s)")
     add("--batch", type=int, default=32, help="samples in an update (%(default)s)")
     add("--per-step", type=int, help="samples that fit into memory at once (--batch)")
     add("--length", type=int, default=512, help="largest number of tokens (%(default)s)")

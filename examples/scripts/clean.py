@@ -145,7 +145,7 @@ def write_pairs(pairs: Iterable[tuple[str, str]], outputs: list[Path]) -> None:
 
 def main() -> None:
     parser = ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path, help="takes train.LANG and valid.LANG")
+    parser.add_argument("folder", type=Path, help="folder for train.LANG and valid.LANG")
     parser.add_argument("--languages", nargs=2, required=True)
     parser.add_argument("--train", nargs="+", type=Path, required=True, help="pairs of files")
     parser.add_argument(
@@ -155,7 +155,9 @@ def main() -> None:
     parser.add_argument("--max-words", type=int, required=True)
     parser.add_argument("--max-characters", type=int, required=True)
     parser.add_argument("--max-ratio", type=float, required=True)
-    parser.add_argument("--check-languages", action="store_true", help="by py3langid")
+    parser.add_argument(
+        "--check-languages", action="store_true", help="remove pairs in other languages"
+    )
     args = parser.parse_args()
 
     if args.check_languages:

@@ -104,11 +104,15 @@ def describe_adapted(
 def main() -> None:
     parser = ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--checkpoint", required=True, help="in the folder; it may come later")
+    parser.add_argument(
+        "--checkpoint", required=True, help="checkpoint in the folder; it need not exist yet"
+    )
     parser.add_argument("--start", type=Path, help="model folder that the training starts from")
-    parser.add_argument("--data", type=Path, help="of fairseq-preprocess")
+    parser.add_argument("--data", type=Path, help="folder of fairseq-preprocess")
     parser.add_argument("--languages", nargs=2)
-    parser.add_argument("--pairs", nargs="+", help="of a multilingual model, such as en-de de-en")
+    parser.add_argument(
+        "--pairs", nargs="+", help="directions of a multilingual model, such as en-de de-en"
+    )
     parser.add_argument("--subwords", nargs=2, metavar=("KIND", "MODEL"))
     parser.add_argument("--beam", type=int)
     parser.add_argument("--length-penalty", type=float)

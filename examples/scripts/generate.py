@@ -29,17 +29,25 @@ def read_hypotheses(output: Iterable[str]) -> dict[int, list[Hypothesis]]:
 
 def main() -> None:
     parser = ArgumentParser(description=__doc__)
-    parser.add_argument("data", type=Path, help="of fairseq-preprocess, with a test set")
-    parser.add_argument("--checkpoints", nargs="+", type=Path, required=True, help="an ensemble")
+    parser.add_argument("data", type=Path, help="folder of fairseq-preprocess with a test set")
+    parser.add_argument(
+        "--checkpoints",
+        nargs="+",
+        type=Path,
+        required=True,
+        help="checkpoint, or the checkpoints of an ensemble",
+    )
     parser.add_argument("--source", type=Path, required=True, help="the test set's plain text")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--beam", type=int, help="default: as in model.json, as the next three")
     parser.add_argument("--length-penalty", type=float)
     parser.add_argument("--penalty", choices=PENALTIES)
     parser.add_argument("--max-len-a", type=float)
-    parser.add_argument("--languages", nargs=2, required=True, help="of the data")
-    parser.add_argument("--task-options", default="", help="of a task with several directions")
-    parser.add_argument("--user-dir", required=True, help="of fairseq-generate")
+    parser.add_argument("--languages", nargs=2, required=True, help="source and target language")
+    parser.add_argument(
+        "--task-options", default="", help="options of a task with several directions"
+    )
+    parser.add_argument("--user-dir", required=True, help="--user-dir of fairseq-generate")
     args = parser.parse_args()
 
     from fairseq_cli import generate  # takes over the log

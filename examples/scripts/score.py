@@ -17,9 +17,14 @@ def main() -> None:
     parser.add_argument("output", type=Path)
     parser.add_argument("--checkpoints", nargs="+", type=Path, required=True)
     parser.add_argument("--pair", nargs=2, required=True, help="languages, such as en de")
-    parser.add_argument("--tokenizer", default="auto", help="sacreBLEU's, for BLEU")
-    parser.add_argument("--test-set", default="", help="sacreBLEU's name of it")
-    parser.add_argument("--settings", type=json.loads, default={}, help="to note, as JSON")
+    parser.add_argument("--tokenizer", default="auto", help="sacreBLEU's tokenizer for BLEU")
+    parser.add_argument("--test-set", default="", help="sacreBLEU's name of the test set")
+    parser.add_argument(
+        "--settings",
+        type=json.loads,
+        default={},
+        help="settings to store beside the scores, as JSON",
+    )
     args = parser.parse_args()
 
     hypotheses, references = zip(*read_pairs(args.translations, args.reference), strict=True)

@@ -35,14 +35,19 @@ def find_checkpoints(folder: Path) -> list[Path]:
 
 def main() -> None:
     parser = ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("folder", type=Path, help="of the run, with model.json and average.pt")
+    parser.add_argument(
+        "folder", type=Path, help="folder of the run, with model.json and average.pt"
+    )
     parser.add_argument("output", type=Path)
     parser.add_argument(
         "--valid", nargs=4, action="append", required=True,
-        metavar=("SOURCE", "TARGET", "TEXT", "REFERENCE"), help="of a direction",
+        metavar=("SOURCE", "TARGET", "TEXT", "REFERENCE"),
+        help="languages and validation set of a direction",
     )  # fmt: skip
-    parser.add_argument("--user-dir", type=Path, required=True, help="of fairseq's commands")
-    parser.add_argument("command", nargs="+", help="its words, with names of files in braces")
+    parser.add_argument(
+        "--user-dir", type=Path, required=True, help="--user-dir of fairseq's commands"
+    )
+    parser.add_argument("command", nargs="+", help="command, with names of files in braces")
     args = parser.parse_args()
 
     import_user_dir(args.user_dir)

@@ -457,11 +457,19 @@ def write_files(
 
 def main() -> None:
     parser = ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("folder", type=Path, help="to write")
-    parser.add_argument("--start", type=json.loads, required=True, help="the config's, as JSON")
-    parser.add_argument("--directions", nargs="+", required=True, help="such as en de de en")
-    parser.add_argument("--multilingual", action="store_true", help="for fairseq's task of several")
-    parser.add_argument("--scores-bleu", action="store_true", help="whether validation is bleu")
+    parser.add_argument("folder", type=Path, help="folder to write")
+    parser.add_argument(
+        "--start", type=json.loads, required=True, help="the config's key start, as JSON"
+    )
+    parser.add_argument(
+        "--directions", nargs="+", required=True, help="pairs of languages, such as en de de en"
+    )
+    parser.add_argument(
+        "--multilingual", action="store_true", help="write a model of several directions"
+    )
+    parser.add_argument(
+        "--scores-bleu", action="store_true", help="the training selects checkpoints by BLEU"
+    )
     parser.add_argument(
         "--new-language", nargs=2, action="append", default=[], metavar=("NEW", "OLD"),
         help="language that the model lacks, and the language whose tag it begins with",

@@ -201,12 +201,12 @@ def summarise_directions(
 
 def main() -> None:
     parser = ArgumentParser(description=__doc__)
-    parser.add_argument("results", type=Path, help="CSV to write")
-    parser.add_argument("output", type=Path, help="Markdown to write")
+    parser.add_argument("results", type=Path, help="CSV file to write")
+    parser.add_argument("output", type=Path, help="Markdown file to write")
     parser.add_argument("--models", type=json.loads, required=True, help="folder -> description")
     parser.add_argument(
         "--test", nargs=4, action="append", metavar=("NAME", "REFERENCE", "SOURCE", "TARGET"),
-        help="with its languages",
+        help="test set with its languages",
     )  # fmt: skip
     parser.add_argument("--metrics", nargs="+", default=[], help="other columns of scores")
     parser.add_argument("--baseline", default="", help="scheme to test the others against")
@@ -214,9 +214,9 @@ def main() -> None:
         "--directions",
         nargs="*",
         default=[],
-        help="such as en-de de-en, which end the tests' names",
+        help="directions, such as en-de de-en, with which names of test sets end",
     )
-    parser.add_argument("--tokenizer", default="auto", help="sacreBLEU's, for BLEU")
+    parser.add_argument("--tokenizer", default="auto", help="sacreBLEU's tokenizer for BLEU")
     args = parser.parse_args()
     rows = [
         read_row(test, folder, description, args.metrics)

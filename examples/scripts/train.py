@@ -249,22 +249,32 @@ def write_plan(folder: Path, plan: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("folder", type=Path, help="of the run")
-    parser.add_argument("--log", type=Path, required=True, help="all output of the command")
-    parser.add_argument("--gpus", type=int, required=True, help="0: the CPU")
-    parser.add_argument("--fewer", action="store_true", help="fewer GPUs where others are busy")
+    parser.add_argument("folder", type=Path, help="folder of the run")
     parser.add_argument(
-        "--option", default="--max-tokens", help="of fairseq-train: its unit of batches"
+        "--log", type=Path, required=True, help="file for all output of the command"
     )
-    parser.add_argument("--batch", type=int, required=True, help="tokens or samples of an update")
-    parser.add_argument("--capacity", type=int, required=True, help="of a GPU")
+    parser.add_argument("--gpus", type=int, required=True, help="number of GPUs; 0: the CPU")
+    parser.add_argument(
+        "--fewer", action="store_true", help="train on fewer GPUs if others are busy"
+    )
+    parser.add_argument(
+        "--option", default="--max-tokens", help="option of fairseq-train for the size of a batch"
+    )
+    parser.add_argument("--batch", type=int, required=True, help="tokens or samples an update")
+    parser.add_argument(
+        "--capacity", type=int, required=True, help="tokens or samples that a GPU holds"
+    )
     parser.add_argument(
         "--precision", choices=("auto", "float32", "bfloat16"), default="float32",
-        help="of a training that begins; another start keeps it",
+        help="precision of a new training; a resumed one keeps its own",
     )  # fmt: skip
     parser.add_argument("--updates", type=int, required=True)
-    parser.add_argument("--first-checkpoint", type=int, default=0, help="to average")
-    parser.add_argument("--dictionary", type=Path, help="of an encoder: warn of a plateau")
+    parser.add_argument(
+        "--first-checkpoint", type=int, default=0, help="update of the first checkpoint to average"
+    )
+    parser.add_argument(
+        "--dictionary", type=Path, help="dictionary of an encoder, to warn of a plateau"
+    )
     parser.add_argument(
         "--start", type=Path, help="file with one line about the model to start from"
     )
