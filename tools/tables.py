@@ -77,8 +77,26 @@ def tatoeba_directions() -> None:
     show(table.pivot(index="model", columns="direction", values="BLEU").reset_index())
 
 
-def minilm_late() -> None:
-    show(read("lengths/minilm-late"))
+def minilm_long(test: str) -> None:
+    show(read(f"lengths/minilm-{test}"))
+
+
+def minilm_distillation() -> None:
+    table = read("fine-tuning/minilm-distillation")
+    column = "STS-B dev Spearman"
+    rows = {"original": {"320 steps": table[column][table["scheme"] == "original"].iloc[0]}}
+    for (scheme, seed), checks in table.query("seed != ''").groupby(["scheme", "seed"]):
+        steps = dict(zip(checks["step"].astype(int), checks[column], strict=True))
+        rows[f"{scheme}, seed {seed}"] = {f"{n} steps": steps[n] for n in sorted(steps)}
+    frame = DataFrame(rows).T.fillna("")
+    columns = sorted(frame.columns, key=lambda name: int(name.split()[0]))
+    show(frame[columns].reset_index(names="model"))
+
+
+def minilm_glue() -> None:
+    table = read("fine-tuning/minilm-glue")
+    table["measure"] = table["task"] + " " + table["measure"]
+    show(table.pivot(index="model", columns="measure", values="score").reset_index())
 
 
 def eltec() -> None:

@@ -91,18 +91,16 @@ AutoTokenizer.from_pretrained(trained).save_pretrained(f"{new}.tmp")
 model.save_pretrained(f"{new}.tmp")
 Path(f"{new}.tmp").rename(new)
 PYTHON
-    # Classes: four periods of equal size in the order of years. Groups: 60 of 100 chapters; the 40 between two groups
-    # are left out, so that few novels are in two groups.
+    # Classes: stretches of 20 consecutive chapters, of one novel or two, with 80 chapters between two stretches. Groups:
+    # chapters by their place in a stretch, so that the regression is tested on other chapters than it is trained on.
     gzip -dc "$data/eltec-eng/train.txt.gz" | awk 'BEGIN {RS = ""} END {print NR}' | python -c '
-count = int(input())
-blocks = -(-count // 100)
-for n in range(count):
-    print(f"{n // 100 * 4 // blocks}\t{n // 100}" if n % 100 < 60 else "")
-' > "$out/periods.tsv"
+for n in range(int(input())):
+    print(f"{n // 100}\t{n % 20}" if n % 100 < 20 else "")
+' > "$out/stretches.tsv"
     for test in late halves classes; do
         [ -e "$out/$test.md" ] && continue
         options="--text $data/eltec-eng/valid.txt.gz --documents $documents"
-        [ $test = classes ] && options="--text $data/eltec-eng/train.txt.gz --documents $((5 * documents)) --labels $out/periods.tsv"
+        [ $test = classes ] && options="--text $data/eltec-eng/train.txt.gz --documents $((5 * documents)) --labels $out/stretches.tsv"
         python -m benchmarks.long_documents "$original" "$out/diet_rel-s1" "$out/rope-yarn" "$out/alibi-s1" \
             --test $test $options > "$out/$test.md.tmp"
         mv "$out/$test.md.tmp" "$out/$test.md"
