@@ -25,9 +25,9 @@ from .patches import saving
 from .text.languages import parse_language
 from .text.lines import read_lines
 from .text.sentences import split_sentences
-from .text.subwords import GPT2_NUMBERS, MARK
+from .text.subwords import GPT2_NUMBERS, SPECIAL_SYMBOL
 from .text.tokenizer import Tokenizer
-from .translate.directions import LANGUAGE, TARGET, Directions, name_some, read_task
+from .translate.directions import LANGUAGE, TARGET, Directions, read_task, summarize_names
 from .translate.loading import keep_shared_model, load_dictionaries, load_model, read_checkpoint
 from .translate.model_json import OPTIONS_FILE, ModelDescription, read_model_json
 
@@ -300,7 +300,7 @@ def collect_tokens(
     if unknown := [name for name in texts if name not in known | {ANY_LANGUAGE}]:
         raise UserError(
             f"the language of a text must be one of the model's languages, "
-            f"{name_some(sorted(known))}, but is {one_line(unknown[0])}: use the model's code"
+            f"{summarize_names(sorted(known))}, but is {one_line(unknown[0])}: use the model's code"
         )
     tokens: list[set[str]] = [set(), set()]
     for language, paths in texts.items():
@@ -348,7 +348,7 @@ def restrict_subwords(
 def is_basic(token: str) -> bool:
     """Whether a token is a single character or a mark such as <mask>, but not padding."""
     part = token.removesuffix("@@") if len(token) > 2 else token
-    return len(part) == 1 or (MARK.fullmatch(token) is not None and token.startswith("<"))
+    return len(part) == 1 or (SPECIAL_SYMBOL.fullmatch(token) is not None and token.startswith("<"))
 
 
 # --- new languages
@@ -434,8 +434,8 @@ def create_tag(language: str, copied: str, directions: Directions, folder: Path)
     if copied not in directions.tags:
         raise UserError(
             f"a new language must start as a language whose tag {folder} has, "
-            f"{name_some(directions.tags)}, but {language} starts as {one_line(copied)}: give one "
-            "of these"
+            f"{summarize_names(directions.tags)}, but {language} starts as {one_line(copied)}: "
+            "give one of these"
         )
     tag = directions.tags[copied]
     return tag.replace(copied, language) if copied in tag else f"__{language}__"

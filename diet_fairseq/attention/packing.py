@@ -10,7 +10,7 @@ from ..positions.layout import Layout
 # Notation: B sentences of T slots contain N real tokens; x are vectors of width d.
 
 #: the share of padding from which packing is faster (docs/performance.md)
-SHARE = 0.2
+MIN_PADDING_SHARE = 0.2
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +32,7 @@ class Packing:
         if mask is None or mask.device.type != "cpu" or torch.compiler.is_compiling():
             return None
         slots = (~mask).flatten().nonzero()[:, 0]
-        has_much_padding = len(slots) <= (1 - SHARE) * mask.numel()
+        has_much_padding = len(slots) <= (1 - MIN_PADDING_SHARE) * mask.numel()
         return Packing(slots, (mask.size(0), mask.size(1))) if has_much_padding else None
 
     def pack(self, x: Tensor) -> Tensor:

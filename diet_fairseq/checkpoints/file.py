@@ -20,7 +20,7 @@ from . import configuration
 from .archive import locate_records
 from .dry_run import PLAIN_OPERATIONS, DryRun
 from .pickled_objects import TensorBuilder, checkpoint_names, only_names
-from .plain import Refused, plain, reason, shorten
+from .plain import Refused, copy_plain_data, describe_error, shorten
 
 TRUST = "use a checkpoint from a source that you trust"
 #: largest number of copies of a file's content that loading may make
@@ -50,7 +50,8 @@ def report_faults(path: Any) -> Iterator[None]:
         if _is_out_of_memory(error):
             raise
         raise UserError(
-            f"{path} holds a model that can't be built ({reason(error)}): give another checkpoint"
+            f"{path} holds a model that can't be built ({describe_error(error)}): give another "
+            "checkpoint"
         ) from error
 
 
@@ -111,7 +112,7 @@ def load(file: Any, map_location: Any = None, other_types: tuple[type, ...] = ()
             _check_content(opened, size, names)
             with only_names(names):
                 state = torch.load(opened, map_location, weights_only=True, mmap=False)
-            return plain(state, (*other_types, *user_types), size)
+            return copy_plain_data(state, (*other_types, *user_types), size)
     except Refused as error:
         raise UserError(f"{name} is refused: {error}; {TRUST}") from None
     except UserError:

@@ -2,9 +2,9 @@
 
 PyTorch's ``weights_only`` calls an allowed name with any arguments, and lets a file set any
 attribute of the result, ``__class__`` among them. So the names of argparse and NumPy in a pickle
-stand for classes that only record arguments and state; `plain.plain` checks every part of a record
-and then replaces it by the object that it describes. The functions here replace functions of
-PyTorch and Python's codecs, which accept more than a checkpoint needs.
+stand for classes that only record arguments and state; `plain.copy_plain_data` checks every part of
+a record and then replaces it by the object that it describes. The functions here replace functions
+of PyTorch and Python's codecs, which accept more than a checkpoint needs.
 """
 
 import math

@@ -45,7 +45,9 @@ class Refused(ValueError):
     """A checkpoint holds a value that is not allowed. The caller adds the file's name."""
 
 
-def plain(state: Any, other_types: tuple[type, ...] = (), most_bytes: float = math.inf) -> Any:
+def copy_plain_data(
+    state: Any, other_types: tuple[type, ...] = (), most_bytes: float = math.inf
+) -> Any:
     """A copy made of plain containers, numbers, text and dense tensors.
 
     Shared values stay shared, and tensors keep their memory, at most ``most_bytes`` bytes in total.
@@ -163,7 +165,7 @@ def quote(value: Any) -> str:
     return shorten(repr(value[:1000] if isinstance(value, str) else value))
 
 
-def reason(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """The type and first line of an error that has no message for users."""
     lines = str(error).strip().splitlines()
     return shorten(f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__)

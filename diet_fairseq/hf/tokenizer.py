@@ -21,9 +21,9 @@ from transformers import PreTrainedTokenizerFast, RobertaTokenizer
 from ..errors import UserError, one_line
 from ..files import open_text, validate
 from ..text.subwords import GPT2_NUMBERS, Gpt2, SentencePiece
-from ..text.tokenizer import FAIRSEQ_MARKS, UNKNOWN, Tokenizer
+from ..text.tokenizer import SPECIAL_SYMBOLS, UNKNOWN, Tokenizer
 from ..text.whitespace import normalise_with_indices
-from ..translate.directions import UNMARKED, Directions, name_some
+from ..translate.directions import UNMARKED, Directions, summarize_names
 from ..translate.model_json import DirectionsJson
 
 #: keyword of `DietTokenizer` -> name of the file in a saved folder
@@ -243,8 +243,8 @@ class DietTokenizer(PreTrainedTokenizerFast):
             )
         if language not in ids:
             raise UserError(
-                f"the language must be one of {name_some(ids)}, whose tags the target dictionary "
-                f"has, but is {one_line(language)}"
+                f"the language must be one of {summarize_names(ids)}, whose tags the target "
+                f"dictionary has, but is {one_line(language)}"
             )
         return ids[language]
 
@@ -394,7 +394,7 @@ class Segmentation:
         for piece, (begin, end) in zip(result["pieces"], result["offsets"], strict=True):
             if not piece.strip():  # a space of some kind, as in `SentencePiece.encode`
                 continue
-            piece = UNKNOWN if piece in FAIRSEQ_MARKS | self.text.tags else piece
+            piece = UNKNOWN if piece in SPECIAL_SYMBOLS | self.text.tags else piece
             begin = min(begin, len(places) - 1)
             pieces.append((piece, places[begin], places[max(begin, end - 1)] + 1))
         return pieces
@@ -406,8 +406,8 @@ def check_languages(known: Directions, source: str | None, target: str | None) -
     for name, language in (("src_lang", source), ("tgt_lang", target)):
         if language not in languages:
             raise UserError(
-                f"{name} must be one of the model's languages, {name_some(sorted(languages))}, but "
-                f"is {one_line(str(language))}"
+                f"{name} must be one of the model's languages, "
+                f"{summarize_names(sorted(languages))}, but is {one_line(str(language))}"
             )
 
 

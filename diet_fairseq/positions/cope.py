@@ -7,7 +7,7 @@ from .base import AttentionShape, PositionScheme
 from .layout import Layout
 from .options import Option, at_least
 
-LENGTH = Option(
+NUM_POSITIONS = Option(
     "position_cope_length",
     int,
     "cope: number of integer positions with an embedding (default: 64)",
@@ -34,7 +34,7 @@ class Cope(PositionScheme):
     """
 
     sharing = "head"
-    options = (LENGTH.with_default(64),)
+    options = (NUM_POSITIONS.with_default(64),)
 
     def __init__(self, shape: AttentionShape, *, cope_length: int) -> None:
         super().__init__(shape)

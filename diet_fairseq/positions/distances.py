@@ -38,7 +38,7 @@ KERPLE = Option(
 #: the smallest r2 of KERPLE, as in the authors' code, and the largest r2 of the form "power"
 MIN_R2, MAX_POWER = 0.01, 2.0
 #: width of Sandwich's sinusoidal positions, as in the paper's experiments; not the model's width
-WIDTH = 128
+SANDWICH_WIDTH = 128
 FIRE_WIDTH = Option(
     "position_fire_width",
     int,
@@ -160,10 +160,10 @@ class Sandwich(PositionScheme):
     def score(self, layout: Layout) -> Offsets:
         offsets = layout.offset_line
         heads = self.shape.embed_dim // self.shape.head_dim
-        waves = torch.arange(WIDTH // 2, device=offsets.device) * (2 / WIDTH)
+        waves = torch.arange(SANDWICH_WIDTH // 2, device=offsets.device) * (2 / SANDWICH_WIDTH)
         cosines = torch.cos(offsets.unsqueeze(1) * 10000.0**-waves)  # (number of offsets, w / 2)
         ratios = torch.arange(1, heads + 1, device=offsets.device) * (8 / heads)  # (H,)
-        return Offsets((cosines.sum(1) - WIDTH / 2) / ratios.unsqueeze(1))
+        return Offsets((cosines.sum(1) - SANDWICH_WIDTH / 2) / ratios.unsqueeze(1))
 
 
 class DistanceNetwork(PositionScheme):

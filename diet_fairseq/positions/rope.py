@@ -29,7 +29,7 @@ BASE = Option(
     default=10000.0,
     check=at_least(2),
 )
-SHARE = Option(
+ROTATED_SHARE = Option(
     "position_rope_share",
     float,
     "rope: fraction of a head's dimensions that are rotated, highest frequencies first (p-RoPE) "
@@ -124,7 +124,15 @@ class Rope(PositionScheme):
     the frequencies of other lengths.
     """
 
-    options: ClassVar[tuple[Option, ...]] = (BASE, SHARE, SCALING, FACTOR, TRAINED, SHORT, LONG)
+    options: ClassVar[tuple[Option, ...]] = (
+        BASE,
+        ROTATED_SHARE,
+        SCALING,
+        FACTOR,
+        TRAINED,
+        SHORT,
+        LONG,
+    )
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 #: entries of a vocabulary that are not subwords: marks such as <mask>, and fairseq's padding
-MARK = re.compile(r"<[^\s<>]*>|madeupword\d+")
+SPECIAL_SYMBOL = re.compile(r"<[^\s<>]*>|madeupword\d+")
 #: entries with a mark of SentencePiece, subword-nmt or BERT
 SUBWORD = re.compile(r"▁.*|.*@@|##\w+", re.DOTALL)
 #: largest share of a vocabulary's subwords that its subword model may lack
@@ -444,7 +444,7 @@ def check_vocabulary(models: Collection[Subwords], vocabulary: Collection[str], 
     Raises:
         UserError: more than `MAX_UNKNOWN_SHARE` of the subwords are in none of the models
     """
-    words = [word for word in vocabulary if not MARK.fullmatch(word)]
+    words = [word for word in vocabulary if not SPECIAL_SYMBOL.fullmatch(word)]
     unknown = [word for word in words if not any(model.can_encode(word) for model in models)]
     if len(unknown) > MAX_UNKNOWN_SHARE * len(words):
         raise UserError(

@@ -11,7 +11,7 @@ from .whitespace import normalise
 
 UNKNOWN = "<unk>"
 #: special symbols of fairseq's vocabularies; in a text they become unknown words
-FAIRSEQ_MARKS = {"<s>", "</s>", "<pad>", UNKNOWN, "<blank>"}
+SPECIAL_SYMBOLS = {"<s>", "</s>", "<pad>", UNKNOWN, "<blank>"}
 
 
 class Tokenizer:
@@ -56,7 +56,7 @@ class Tokenizer:
         if self.splits_words and line:
             line = split_words(line, self.language)
         pieces = self.subwords.encode(line) if line else []
-        marks = FAIRSEQ_MARKS | self.tags
+        marks = SPECIAL_SYMBOLS | self.tags
         return [UNKNOWN if piece in marks else piece for piece in pieces]
 
     def decode(self, tokens: list[str]) -> str:

@@ -21,7 +21,7 @@ SOURCE, TARGET = "{source}", "{target}"
 TAG_STYLES = {"multilingual": "__{}__", "mbart": "[{}]"}
 #: data type in fairseq's --langtoks-specs -> suffix of a language's tag
 TAG_ENDINGS = {"dae": "_dae", "mined": "_mined"}
-#: largest number of names in the result of `name_some`
+#: largest number of names in the result of `summarize_names`
 NAMED = 20
 
 
@@ -143,13 +143,13 @@ class Directions:
         targets = self.targets
         if source not in targets:
             raise UserError(
-                f"{names[0]} must be one of the model's languages, {name_some(targets)}, but is "
-                f"{one_line(source)}"
+                f"{names[0]} must be one of the model's languages, {summarize_names(targets)}, but "
+                f"is {one_line(source)}"
             )
         if target not in targets[source]:
             raise UserError(
                 f"{names[1]} must be a language that the model translates {source} to, "
-                f"{name_some(targets[source])}, but is {one_line(target)}"
+                f"{summarize_names(targets[source])}, but is {one_line(target)}"
             )
 
     def mark(self, source: str, target: str) -> Marks:
@@ -183,7 +183,7 @@ class Directions:
                     )
 
 
-def name_some(languages: Iterable[str]) -> str:
+def summarize_names(languages: Iterable[str]) -> str:
     """The first `NAMED` languages, and the number of the others, as text."""
     names = list(languages)
     others = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""

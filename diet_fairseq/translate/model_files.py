@@ -18,7 +18,7 @@ from .. import files
 from ..errors import UserError, check_positive
 from ..text.lines import read_lines
 from ..text.subwords import SUBWORD, SUBWORD_FILES, WORDPIECE_FILES, detect_subword_kind
-from .directions import LANGUAGE, name_some, read_task
+from .directions import LANGUAGE, read_task, summarize_names
 from .model_json import MODEL_JSON, Language, License, ModelDescription, read_model_json
 
 #: values of --tokenizer
@@ -192,7 +192,7 @@ def _describe_checkpoint(
     for (field, flag), inferred in zip(LANGUAGE_FLAGS.items(), pair, strict=True):
         language = getattr(options, field) or str(task.get(field) or inferred or "")
         if (language or translates) and not LANGUAGE.fullmatch(language):
-            some = f", one of {name_some(directions.targets)}" if directions else ""
+            some = f", one of {summarize_names(directions.targets)}" if directions else ""
             raise UserError(f"{checkpoint} does not name its languages: give {flag}{some}")
         languages.append(language)
     source, target = languages

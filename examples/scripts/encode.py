@@ -22,7 +22,7 @@ from diet_fairseq.errors import exit_with_one_line
 from diet_fairseq.text.languages import match_language
 from diet_fairseq.text.lines import read_lines, read_pairs, write_lines
 from diet_fairseq.text.subwords import SUBWORD_FILES
-from diet_fairseq.text.tokenizer import FAIRSEQ_MARKS, Tokenizer
+from diet_fairseq.text.tokenizer import SPECIAL_SYMBOLS, Tokenizer
 from diet_fairseq.translate.model_files import dictionary_paths, resolve_model
 from diet_fairseq.translate.model_json import read_model_json
 
@@ -93,7 +93,7 @@ class StartText:
         limit = (model.max_source_length, model.max_target_length)[side]
         self.longest = min(longest, limit or longest)
         self.words = {line.rpartition(" ")[0] for line in read_lines(dictionary_paths(model)[side])}
-        self.words |= FAIRSEQ_MARKS
+        self.words |= SPECIAL_SYMBOLS
         self.unknown: Counter[str] = Counter()
         self.lines = self.faulty_lines = 0
 

@@ -26,7 +26,7 @@ def check_nothing_but_padding(case: Case, backend: str = "reference") -> None:
     model = tiny.copy_of(tiny.model_of(case), case.but(attention_backend=backend)).train()
     results = []
     for appended in ([], [NOTHING]):
-        with mock.patch.object(packing, "SHARE", 2.0):  # packing would hide them
+        with mock.patch.object(packing, "MIN_PADDING_SHARE", 2.0):  # packing would hide them
             out = tiny.logits(model, [*SOURCES, *appended], [*TARGETS, *appended])
         results.append((out, tiny.gradients(model, tiny.some_loss(out))))
     (expected, expected_gradients), (out, gradients) = results

@@ -18,7 +18,7 @@ ALWAYS, NEVER = 0.0, 2.0
 
 
 def packed(share: float) -> mock._patch:
-    return mock.patch.object(packing, "SHARE", share)
+    return mock.patch.object(packing, "MIN_PADDING_SHARE", share)
 
 
 def check_packing(case: Case) -> None:

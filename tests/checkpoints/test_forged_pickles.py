@@ -64,7 +64,7 @@ def test_three_thousand_forged_pickles_of_a_new_seed_load_as_plain_data_or_are_r
 
 
 def test_forged_pickles_find_a_loader_without_a_check_at_its_exit(monkeypatch):
-    monkeypatch.setattr(file, "plain", lambda state, *_: state)
+    monkeypatch.setattr(file, "copy_plain_data", lambda state, *_: state)
     found, _ = faults(1, 600)
     assert "cfg.model is of the type RecordedArray" in found
 

@@ -24,8 +24,10 @@ def check_alone(case: Case) -> None:
         tiny.logits(model, [source], [target])
         for source, target in zip(SOURCES, TARGETS, strict=True)
     ]
-    for (left_source, left_target), share in product(SIDES, (packing.SHARE, 2)):  # 2: never packed
-        with mock.patch.object(packing, "SHARE", share):
+    for (left_source, left_target), share in product(
+        SIDES, (packing.MIN_PADDING_SHARE, 2)
+    ):  # 2: never packed
+        with mock.patch.object(packing, "MIN_PADDING_SHARE", share):
             together = tiny.logits(model, left_source=left_source, left_target=left_target)
         close(together, torch.cat(alone), **TOLERANCE)
 

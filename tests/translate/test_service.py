@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from diet_fairseq.text.sentences import split_sentences
 from diet_fairseq.translate.engine import Search
 from diet_fairseq.translate.service.app import Limits, application
-from diet_fairseq.translate.service.batching import SENTENCE_CHARACTERS, TURN_WEIGHT
+from diet_fairseq.translate.service.batching import MAX_TURN_WEIGHT, SENTENCE_CHARACTERS
 from diet_fairseq.translate.service.requests import TranslationRequest
 from diet_fairseq.translate.translator import Sentence, Translation
 
@@ -169,7 +169,7 @@ def test_a_paragraph_delays_no_short_request(serve, mirror):
         mirror.gate.set()
         assert short.result().json() == {"translatedText": "trohs"}
         assert long.result().json()["translatedText"].count(".nar god A") == 100
-    assert max(map(len, mirror.batches)) <= 16 + TURN_WEIGHT
+    assert max(map(len, mirror.batches)) <= 16 + MAX_TURN_WEIGHT
 
 
 def test_a_text_is_split_into_lines_once():

@@ -70,7 +70,7 @@ MAX_CARD = 100_000
 #: numbers of test sets, and of metrics of a test set, whose scores are read
 MAX_TEST_SETS = MAX_METRICS = 20
 NO_SCORES = "remove it, and run the workflow again"
-KEPT = "`{license}`, the licence of the model from which this model was imported."
+LICENSE_OF_ORIGINAL = "`{license}`, the licence of the model from which this model was imported."
 NO_TOKENIZER = (
     "The folder has no tokenizer. `dict.txt` (and `dict.target.txt`, if it exists) lists the "
     "tokens in the order of their ids, which begin with 4; `<s>`, `<pad>`, `</s>` and `<unk>` have "
@@ -164,7 +164,7 @@ def model_card(
 
 def fill_card(data: ModelCardData, **parts: str) -> str:
     """The card with the metadata ``data`` and the other parts of `CARD`."""
-    license = (KEPT if data.license else UNKNOWN).format(license=data.license)
+    license = (LICENSE_OF_ORIGINAL if data.license else UNKNOWN).format(license=data.license)
     return CARD.format(data=data.to_yaml(), license=license, **parts)
 
 

@@ -13,7 +13,7 @@ from fairseq.data import Dictionary
 from torch import Tensor, nn
 
 from ...checkpoints.configuration import no_larger_than
-from ...checkpoints.plain import quote, reason, shorten
+from ...checkpoints.plain import describe_error, quote, shorten
 from ...errors import UserError, as_user_error
 from ...files import MAX_VOCABULARY_BYTES, atomic_folder, check_regular, refuse_existing
 from ...text.subwords import WORDPIECE_FILES
@@ -232,7 +232,9 @@ def write_dictionaries(
         try:
             dictionary = Dictionary.load(str(file))
         except Exception as error:
-            raise UserError(f"{file} is not a dictionary ({reason(error)}): replace it") from error
+            raise UserError(
+                f"{file} is not a dictionary ({describe_error(error)}): replace it"
+            ) from error
         if not config.is_encoder_decoder and size == len(dictionary) + 1:
             dictionary.add_symbol("<mask>")  # the task adds it, so the file does not change
             symbols = []

@@ -24,7 +24,7 @@ from .family import GENERIC, Family
 from .vocabulary import (
     ADVICE,
     MASK,
-    BytePairs,
+    ByteLevelBPE,
     UnigramPieces,
     Vocabulary,
     read_added_tokens,
@@ -227,7 +227,7 @@ class XLMRoberta(UnigramPieces, XLMRobertaFamily, MaskedLM):
         return state | {f"{BODY}embed_segments.weight": kind}
 
 
-class Roberta(BytePairs, RobertaFamily, XLMRoberta):
+class Roberta(ByteLevelBPE, RobertaFamily, XLMRoberta):
     """RoBERTa, whose dictionary contains GPT-2's numbers of pieces instead of pieces."""
 
     tokenizer_classes: ClassVar[tuple[str, ...]] = ("RobertaTokenizer", *GENERIC)

@@ -15,7 +15,7 @@ from fairseq.data import Dictionary
 from torch import Tensor, nn
 
 from ...checkpoints.configuration import no_larger_than
-from ...checkpoints.plain import reason, shorten
+from ...checkpoints.plain import describe_error, shorten
 from ...errors import UserError, as_user_error
 from ...files import MAX_VOCABULARY_BYTES, check_regular, read_json
 from ...text.subwords import WORDPIECE_FILES
@@ -157,7 +157,7 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> list[str]
     if is_headless:  # for `to_original`
         name_class(out / ORIGINAL / "config.json", family.base_class)
     with as_user_error(
-        lambda error: f"{folder}'s tokenizer can't read text ({reason(error)}): {ADVICE}"
+        lambda error: f"{folder}'s tokenizer can't read text ({describe_error(error)}): {ADVICE}"
     ):
         if tokenizer is None:
             lines.append(problem)
@@ -260,7 +260,7 @@ def model_class(family: Family) -> Any:
 
 def refuse_config(path: Path) -> AbstractContextManager[None]:
     """A context that reports errors of transformers about a configuration as `UserError`."""
-    return as_user_error(lambda error: f"{path} is not valid ({reason(error)}): {ADVICE}")
+    return as_user_error(lambda error: f"{path} is not valid ({describe_error(error)}): {ADVICE}")
 
 
 def load_reference(
@@ -332,7 +332,7 @@ def load_parameters(model: nn.Module, state: dict[str, Tensor], folder: Path) ->
             f"the parameter {differing[0]}"
         )
     with as_user_error(
-        lambda error: f"{folder}'s files don't belong together ({reason(error)}): {ADVICE}"
+        lambda error: f"{folder}'s files don't belong together ({describe_error(error)}): {ADVICE}"
     ):
         nn.Module.load_state_dict(model, state, strict=False)
 

@@ -27,11 +27,11 @@ from fairseq.tasks.translation import TranslationTask
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from ...checkpoints.plain import reason, shorten
+from ...checkpoints.plain import describe_error, shorten
 from ...errors import UserError, one_line
 from ...files import read_json
-from ...text.subwords import MARK, SentencePiece
-from ...text.tokenizer import FAIRSEQ_MARKS, UNKNOWN, Tokenizer
+from ...text.subwords import SPECIAL_SYMBOL, SentencePiece
+from ...text.tokenizer import SPECIAL_SYMBOLS, UNKNOWN, Tokenizer
 from ...text.whitespace import normalise
 from ...translate.directions import EOS, Marks
 from ...translate.engine import Search
@@ -180,7 +180,7 @@ def load_tokenizer(folder: Path, copies: Path, config: Any) -> tuple[Any, str]:
     except Exception as error:
         names = ("tokenizer.json", Family.pieces, "source.spm", "vocab.json", "vocab.txt")
         file = next((name for name in names if (copies / name).exists()), "tokenizer.json")
-        text = reason(error).replace(str(copies), str(folder))
+        text = describe_error(error).replace(str(copies), str(folder))
         return None, (
             f"not compared as text: transformers can't build the tokenizer from {folder / file} "
             f"({text}), so check some translations or filled masks yourself"
@@ -335,7 +335,7 @@ def normaliser(ours: Tokenizer) -> Callable[[str], str]:
 def special_tokens(tokenizer: Any) -> set[str]:
     """The special tokens of a tokenizer, and the tags of its languages."""
     tags = getattr(tokenizer, "lang_token_to_id", {})  # of M2M-100
-    return {*map(str, tokenizer.all_special_tokens), *tags, *FAIRSEQ_MARKS}
+    return {*map(str, tokenizer.all_special_tokens), *tags, *SPECIAL_SYMBOLS}
 
 
 def added_words(tokenizer: Any, size: int) -> list[str]:
@@ -543,7 +543,9 @@ class TranslationCheck(TextCheck):
         ]
         theirs = self.generate(inputs, marks, max(1, limit))
         tags = set(convert_to_ids(self.directions.all_tags, self.dictionaries[1], ids))
-        unused = {symbol for symbol in self.vocabularies[-1].symbols if MARK.fullmatch(symbol)}
+        unused = {
+            symbol for symbol in self.vocabularies[-1].symbols if SPECIAL_SYMBOL.fullmatch(symbol)
+        }
         for sentence, [hypothesis], expected in zip(sentences, hypotheses, theirs, strict=True):
             actual = convert_to_ids(hypothesis.tokens, self.dictionaries[1], ids)
             if actual != expected:

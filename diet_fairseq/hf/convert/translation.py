@@ -34,7 +34,7 @@ from .family import GENERIC, Family, Texts, read_texts
 from .vocabulary import (
     ADVICE,
     SPECIAL,
-    BytePairs,
+    ByteLevelBPE,
     UnigramPieces,
     Vocabulary,
     read_added_tokens,
@@ -235,7 +235,7 @@ def default_direction(
     return first, target if target in targets[first] else targets[first][0]
 
 
-class Bart(BytePairs, BartFamily, Translation):
+class Bart(ByteLevelBPE, BartFamily, Translation):
     """Learned positions, post-norm, LayerNorm after the embeddings, and RoBERTa's dictionary."""
 
     tokenizer_classes = ("RobertaTokenizer", "BartTokenizer", *GENERIC)

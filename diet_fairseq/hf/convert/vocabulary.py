@@ -285,7 +285,7 @@ class Merges(BaseModel):
     model: Model
 
 
-class BytePairs:
+class ByteLevelBPE:
     """Methods of a `Family` whose dictionary contains GPT-2's numbers of pieces."""
 
     def vocabularies(self, folder: Path, config: Any) -> list[Vocabulary]:
@@ -294,7 +294,7 @@ class BytePairs:
             tokens = read_tokens(path) | read_added_tokens(folder)
         else:
             tokens = read_pieces(folder)
-        numbers = gpt2_numbers(read_merges(folder))
+        numbers = gpt2_bpe_ids(read_merges(folder))
         symbols = {
             str(numbers.get(token, token)): n
             for token, n in tokens.items()
@@ -304,12 +304,12 @@ class BytePairs:
 
     def symbols(self, folder: Path) -> dict[str, str]:
         """GPT-2's numbers of the pieces."""
-        return {piece: str(n) for piece, n in gpt2_numbers(read_merges(folder)).items()}
+        return {piece: str(n) for piece, n in gpt2_bpe_ids(read_merges(folder)).items()}
 
     def write_text(self, folder: Path, out: Path) -> dict[str, Any]:
         """Write the two files of ``--bpe gpt2``."""
         merges = read_merges(folder)
-        (out / GPT2_NUMBERS).write_text(json.dumps(gpt2_numbers(merges)), encoding="utf-8")
+        (out / GPT2_NUMBERS).write_text(json.dumps(gpt2_bpe_ids(merges)), encoding="utf-8")
         model = out / SUBWORD_FILES["gpt2"]
         lines = ["#version: 0.2", *merges]
         model.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -326,7 +326,7 @@ def read_merges(folder: Path) -> list[str]:
     return [pair if isinstance(pair, str) else " ".join(pair) for pair in content.model.merges]
 
 
-def gpt2_numbers(merges: list[str]) -> dict[str, int]:
+def gpt2_bpe_ids(merges: list[str]) -> dict[str, int]:
     """GPT-2's number of each piece: 256 bytes in GPT-2's order, merges, and the end of text."""
     pieces = list(bytes_to_unicode().values())
     for merge in merges:

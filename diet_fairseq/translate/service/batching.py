@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 #: number of characters that add 1 to the weight of a sentence
 SENTENCE_CHARACTERS = 200
 #: `sentence_weight` of a request's sentences at which its turn ends
-TURN_WEIGHT = 8
+MAX_TURN_WEIGHT = 8
 
 
 class BatchKey(NamedTuple):
@@ -122,7 +122,7 @@ class Batches:
             if batch and job.key != batch[0][0].key:
                 others.append(job)
             elif not job.answer.done():
-                sentences = job.next_turn(min(TURN_WEIGHT, self.max_weight))
+                sentences = job.next_turn(min(MAX_TURN_WEIGHT, self.max_weight))
                 room -= sum(map(sentence_weight, sentences))
                 batch.append((job, sentences))
                 if job.sentences:

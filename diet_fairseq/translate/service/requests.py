@@ -19,7 +19,7 @@ from starlette.requests import Request
 
 from ...files import describe_validation_error
 from ...text.languages import match_language
-from ..directions import name_some
+from ..directions import summarize_names
 from ..translator import json_score
 from .batching import BatchKey
 from .detection import LanguageDetector
@@ -182,9 +182,9 @@ def _find_language(field: str, code: str, languages: Iterable[str], rule: str) -
     if len(names) == 1:
         return names[0]
     if names:
-        text = f"{field} {code!r} is ambiguous: send one of {name_some(names)}"
+        text = f"{field} {code!r} is ambiguous: send one of {summarize_names(names)}"
     else:
-        text = f"{field} {code[:40]!r} is not supported: {rule} {name_some(languages)}"
+        text = f"{field} {code[:40]!r} is not supported: {rule} {summarize_names(languages)}"
     raise HTTPException(400, text)
 
 
