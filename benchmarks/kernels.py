@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from diet_fairseq.attention.backends import BACKENDS, AttentionCall
-from diet_fairseq.attention.context import compute_scores
+from diet_fairseq.attention.terms import compute_scores
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
 from diet_fairseq.positions.layout import Layout, toeplitz
 from diet_fairseq.positions.scores import Dense, Offsets, Score

@@ -10,15 +10,9 @@ from torch import Tensor
 
 from ..positions.base import Projections
 from .backends import AttentionCall, find_backend
-from .context import (
-    Context,
-    NativeScore,
-    Schemes,
-    compute_scores,
-    query_scale,
-    transform_queries_and_keys,
-)
+from .context import Context
 from .rows import row_scores
+from .terms import NativeScore, Schemes, compute_scores, query_scale, transform_queries_and_keys
 
 # Notation: B sentences, H heads, Tq queries, Tk keys of width d_h.
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..positions.base import Projections
 from ..positions.layout import Layout
 from ..positions.scores import Dense, QueryOffsets, Rows, Score
-from .context import NativeScore, Schemes, Scores
+from .terms import NativeScore, Schemes, Scores
 
 
 def row_scores(

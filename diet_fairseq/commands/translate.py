@@ -15,7 +15,8 @@ from ..errors import UserError, interruptible, silent_interrupts
 from .arguments import YES_OR_NO, add_model, add_search_limits, at_least
 
 if TYPE_CHECKING:
-    from ..translate.translator import Translation, Translator
+    from ..translate.translation import Translation
+    from ..translate.translator import Translator
 
 
 #: first bytes of checkpoints: zip archives, and the pickles of PyTorch before 1.6
@@ -137,7 +138,7 @@ def show_progress() -> Iterator[Callable[[int], Any]]:
 def _render(translations: "list[Translation]", number: int, scores: bool) -> str:
     if not scores:
         return "\n".join(translation.text for translation in translations)
-    from ..translate.translator import json_score
+    from ..translate.translation import json_score
 
     values = [
         {

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from ..transformer.stack import Stack
 from ..translate.loading import LoadedModel
-from ..translate.model_files import dictionary_paths
+from ..translate.model_json import dictionary_paths
 from ..version import __version__
 from . import figures, tables
 from .plateau import can_show_plateau, describe_plateau, word_entropy

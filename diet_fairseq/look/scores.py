@@ -16,14 +16,9 @@ from torch import Tensor
 from ..attention.attend import create_call
 from ..attention.backends import AttentionCall
 from ..attention.backends.reference import attention_scores
-from ..attention.context import (
-    Context,
-    Schemes,
-    find_moving_scheme,
-    query_scale,
-    transform_queries_and_keys,
-)
+from ..attention.context import Context
 from ..attention.moving import move_positions
+from ..attention.terms import Schemes, find_moving_scheme, query_scale, transform_queries_and_keys
 from ..positions.layout import Layout
 from ..positions.scores import Factors
 from ..positions.segments import SegmentScores

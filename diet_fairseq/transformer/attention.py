@@ -8,8 +8,11 @@ from torch import Tensor, nn
 from ..attention.attend import KeyValueStore, attend, compute_dtype
 from ..attention.backends import Backend, CallShape, find_backend, select_backend
 from ..attention.compressed import Compression, zero_padding
-from ..attention.context import (
-    Context,
+from ..attention.context import Context
+from ..attention.dropout import Dropout
+from ..attention.moving import move_positions
+from ..attention.packing import Packing
+from ..attention.terms import (
     Schemes,
     compute_scores,
     drop_none,
@@ -17,9 +20,6 @@ from ..attention.context import (
     prepare_schemes,
     query_scale,
 )
-from ..attention.dropout import Dropout
-from ..attention.moving import move_positions
-from ..attention.packing import Packing
 from ..errors import UserError
 from ..positions import PositionScheme, check_length
 from ..positions.base import Projections

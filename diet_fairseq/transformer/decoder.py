@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..attention.context import Context, drop_none
+from ..attention.context import Context
+from ..attention.terms import drop_none
 from ..errors import UserError
 from ..positions import check_length
 from ..positions.layout import Layout

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from ..attention.context import drop_none, score_terms
+from ..attention.terms import drop_none, score_terms
 from ..positions import PositionScheme
 from ..positions.description import Description, is_global, select_kind
 from ..positions.gain import ScoreParameters

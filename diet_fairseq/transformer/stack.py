@@ -7,9 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from ..attention.backends import Backend
-from ..attention.context import Context, drop_none
+from ..attention.context import Context
 from ..attention.dropout import Dropout
 from ..attention.packing import Packing
+from ..attention.terms import drop_none
 from ..positions import PositionScheme
 from ..positions.layout import Layout
 from .config import StackConfig

@@ -23,8 +23,7 @@ from ..transformer import PositionalAttention
 from ..transformer.config import UNLIMITED
 from ..transformer.stack import Stack
 from .directions import read_task
-from .model_files import dictionary_paths
-from .model_json import ModelDescription
+from .model_json import ModelDescription, dictionary_paths
 
 #: names of tasks of version 0.2, which later versions leave to transformers
 GLUE, QUESTION_ANSWERING = "glue", "question_answering"

@@ -18,8 +18,15 @@ from .. import files
 from ..errors import UserError, check_positive
 from ..text.lines import read_lines
 from ..text.subwords import SUBWORD, SUBWORD_FILES, WORDPIECE_FILES, detect_subword_kind
-from .directions import LANGUAGE, read_task, summarize_names
-from .model_json import MODEL_JSON, Language, License, ModelDescription, read_model_json
+from .directions import LANGUAGE, summarize_names, read_task
+from .model_json import (
+    MODEL_JSON,
+    Language,
+    License,
+    ModelDescription,
+    dictionary_paths,
+    read_model_json,
+)
 
 #: values of --tokenizer
 TOKENIZERS = ("none", "moses")
@@ -101,32 +108,6 @@ def resolve_model(
     if description.subwords == "none" and options.subwords is None:
         _refuse_subwords(dictionary_paths(description)[0])
     return description
-
-
-def dictionary_paths(description: ModelDescription) -> list[Path]:
-    """The fairseq dictionaries of source and target, or of an encoder.
-
-    Raises:
-        UserError: a dictionary is missing, not a regular file, or too large
-    """
-    data = description.data or description.folder
-    languages = description.source_lang, description.target_lang
-    names = [f"dict.{language}.txt" for language in languages]
-    if description.directions and not all((data / name).is_file() for name in names):
-        # one dictionary for all languages, or one for all sources and one for all targets
-        sides = ["dict.SRC.txt", "dict.TGT.txt"]
-        names = sides if (data / sides[0]).is_file() else ["dict.txt", "dict.txt"]
-    if not description.source_lang:
-        name = "input0/dict.txt"  # in the data of fairseq's task sentence_prediction
-        names = [name if (data / name).is_file() else "dict.txt"]
-    for name in names:
-        if not (data / name).is_file():
-            raise UserError(
-                f"the dictionary {data / name} does not exist: give --data, the folder that "
-                "fairseq-preprocess wrote for this model"
-            )
-        files.check_regular(data / name, files.MAX_VOCABULARY_BYTES)
-    return [data / name for name in names]
 
 
 def check_ensemble(first: ModelDescription, second: ModelDescription) -> None:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, Field, field_validator
 
 from ..errors import UserError, one_line
-from ..files import atomic_file, read_json_object
+from ..files import MAX_VOCABULARY_BYTES, atomic_file, check_regular, read_json_object
 from ..text.subwords import check_vocabulary
 from ..text.tokenizer import Tokenizer
 from .directions import EOS, LANGUAGE, MARKS, SOURCE, TARGET, Directions, Marks
@@ -160,6 +160,32 @@ class ModelDescription:
             content["directions"] = directions_json(self.directions)
         with atomic_file(self.folder / MODEL_JSON) as file:
             file.write(json.dumps(content, indent=1) + "\n")
+
+
+def dictionary_paths(description: ModelDescription) -> list[Path]:
+    """The fairseq dictionaries of source and target, or of an encoder.
+
+    Raises:
+        UserError: a dictionary is missing, not a regular file, or too large
+    """
+    data = description.data or description.folder
+    languages = description.source_lang, description.target_lang
+    names = [f"dict.{language}.txt" for language in languages]
+    if description.directions and not all((data / name).is_file() for name in names):
+        # one dictionary for all languages, or one for all sources and one for all targets
+        sides = ["dict.SRC.txt", "dict.TGT.txt"]
+        names = sides if (data / sides[0]).is_file() else ["dict.txt", "dict.txt"]
+    if not description.source_lang:
+        name = "input0/dict.txt"  # in the data of fairseq's task sentence_prediction
+        names = [name if (data / name).is_file() else "dict.txt"]
+    for name in names:
+        if not (data / name).is_file():
+            raise UserError(
+                f"the dictionary {data / name} does not exist: give --data, the folder that "
+                "fairseq-preprocess wrote for this model"
+            )
+        check_regular(data / name, MAX_VOCABULARY_BYTES)
+    return [data / name for name in names]
 
 
 def _check_file_name(value: str) -> str:

@@ -2,13 +2,10 @@
 
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from ..text.languages import count_words
 from .model_json import TRAINING_SHARE
-
-if TYPE_CHECKING:
-    from .translator import Translation
+from .translation import Translation
 
 logger = logging.getLogger(__name__)
 #: number of words below which a sentence may have a translation of any length
@@ -32,7 +29,7 @@ class Omissions:
         self.long_sentences: list[str] = []
         self.short_translations: list[str] = []
 
-    def add(self, translations: Iterable["Translation"]) -> None:
+    def add(self, translations: Iterable[Translation]) -> None:
         """Examine the translations of further lines."""
         for translation in translations:
             self.lines += 1

@@ -38,13 +38,8 @@ from diet_fairseq.hf.convert.original import ORIGINAL
 from diet_fairseq.hf.convert.to_transformers import has_trained_head
 from diet_fairseq.text.subwords import SUBWORD_FILES, WORDPIECE_FILES, copy_subwords
 from diet_fairseq.translate.loading import read_checkpoint
-from diet_fairseq.translate.model_files import (
-    DATA,
-    TEXT_OPTIONS_JSON,
-    TextOptions,
-    dictionary_paths,
-    resolve_model,
-)
+from diet_fairseq.translate.model_files import DATA, TEXT_OPTIONS_JSON, TextOptions, resolve_model
+from diet_fairseq.translate.model_json import dictionary_paths
 from diet_fairseq.translate.training_options import option_words
 
 #: models that masked language modelling continues to train -> the start of their --arch

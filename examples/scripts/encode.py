@@ -23,8 +23,8 @@ from diet_fairseq.text.languages import match_language
 from diet_fairseq.text.lines import read_lines, read_pairs, write_lines
 from diet_fairseq.text.subwords import SUBWORD_FILES
 from diet_fairseq.text.tokenizer import SPECIAL_SYMBOLS, Tokenizer
-from diet_fairseq.translate.model_files import dictionary_paths, resolve_model
-from diet_fairseq.translate.model_json import read_model_json
+from diet_fairseq.translate.model_files import resolve_model
+from diet_fairseq.translate.model_json import dictionary_paths, read_model_json
 
 CHUNK = 10_000  # lines
 #: value of the first argument that names a model folder

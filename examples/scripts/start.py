@@ -28,8 +28,13 @@ from diet_fairseq.text.subwords import TARGET, copy_subwords
 from diet_fairseq.translate.directions import EOS, TAG_STYLES, Directions
 from diet_fairseq.translate.directions import SOURCE as SOURCE_TAG
 from diet_fairseq.translate.directions import TARGET as TARGET_TAG
-from diet_fairseq.translate.model_files import ModelOptions, dictionary_paths, resolve_model
-from diet_fairseq.translate.model_json import MODEL_JSON, ModelDescription, read_model_json
+from diet_fairseq.translate.model_files import ModelOptions, resolve_model
+from diet_fairseq.translate.model_json import (
+    MODEL_JSON,
+    ModelDescription,
+    dictionary_paths,
+    read_model_json,
+)
 
 #: files of a folder of transformers that decide what its model computes
 TRANSFORMERS_FILES = (

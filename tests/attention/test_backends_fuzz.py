@@ -15,7 +15,7 @@ from torch import Tensor
 
 from diet_fairseq.attention import backends
 from diet_fairseq.attention.backends import CallShape
-from diet_fairseq.attention.context import Schemes
+from diet_fairseq.attention.terms import Schemes
 from diet_fairseq.config import (
     PositionConfig,
     default_options,

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from diet_fairseq.attention.backends import BACKENDS, AttentionCall, CallShape, list_candidates
-from diet_fairseq.attention.context import compute_scores
+from diet_fairseq.attention.terms import compute_scores
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
 from diet_fairseq.positions.layout import Layout
 from tests.support import mutants

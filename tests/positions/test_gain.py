@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from diet_fairseq.attention.context import compute_scores, dense_sum
 from diet_fairseq.attention.moving import sum_steps
 from diet_fairseq.attention.rows import row_scores
+from diet_fairseq.attention.terms import compute_scores, dense_sum
 from diet_fairseq.config import default_options
 from diet_fairseq.models import warm_start
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit, PositionScheme

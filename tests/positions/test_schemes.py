@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.profiler import profile
 
-from diet_fairseq.attention.context import compute_scores, dense_sum
 from diet_fairseq.attention.rows import row_scores
+from diet_fairseq.attention.terms import compute_scores, dense_sum
 from diet_fairseq.errors import UserError
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit, PositionScheme, relative
 from diet_fairseq.positions.base import find_score_kind

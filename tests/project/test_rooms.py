@@ -3,6 +3,9 @@
 import ast
 import re
 import sys
+from graphlib import TopologicalSorter
+from importlib.util import resolve_name
+from itertools import accumulate
 from pathlib import Path
 
 import diet_fairseq
@@ -23,28 +26,50 @@ def test_the_table_of_rooms_names_every_room():
     assert set(FLOOR_OF) == {path.name for path in PACKAGE.iterdir()} - {*DOORS}
 
 
-def imports_of(file: Path) -> set[str]:
-    """The rooms that a file imports from, by relative imports."""
-    inside = file.relative_to(PACKAGE).parts[:-1]
-    rooms = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.level > len(inside):
-            names = [node.module] if node.module else [alias.name for alias in node.names]
-            rooms |= {name.split(".")[0] for name in names}
-    return rooms
+def module_name(file: Path) -> str:
+    name = ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts)
+    return name.removesuffix(".__init__")
 
 
-def room_of(name: str) -> str:
-    return name if (PACKAGE / name).is_dir() else f"{name}.py"
+MODULES = {module_name(file): file for file in PACKAGE.rglob("*.py")}
+
+
+def imports_of(name: str) -> set[str]:
+    """The package's modules that a module imports, also in functions and for types.
+
+    The import of a module in other packages also imports these packages.
+    """
+    package = name if MODULES[name].name == "__init__.py" else name.rpartition(".")[0]
+    modules = set()
+    for node in ast.walk(ast.parse(MODULES[name].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            base = resolve_name("." * node.level + (node.module or ""), package)
+            names = {f"{base}.{alias.name}" for alias in node.names}
+            modules |= {name if name in MODULES else base for name in names} & set(MODULES)
+    paths = {path for name in modules for path in accumulate(name.split("."), "{}.{}".format)}
+    return modules | {path for path in paths if not f"{package}.".startswith(f"{path}.")}
+
+
+IMPORTS = {name: imports_of(name) for name in MODULES}
+
+
+def floor_of(module: str) -> int:
+    room = module.split(".")[1] if "." in module else ""
+    return FLOOR_OF.get(room, FLOOR_OF.get(f"{room}.py", len(FLOORS)))
 
 
 def test_a_room_imports_from_none_above_it():
-    upward = set()
-    for file in PACKAGE.rglob("*.py"):
-        floor = FLOOR_OF.get(file.relative_to(PACKAGE).parts[0], len(FLOORS))
-        rooms = {room_of(name) for name in imports_of(file)} & set(FLOOR_OF)
-        upward |= {(str(file), room) for room in rooms if FLOOR_OF[room] > floor}
+    upward = {
+        (name, module)
+        for name, modules in IMPORTS.items()
+        for module in modules - {PACKAGE.name}  # which Python imports first
+        if floor_of(name) < floor_of(module)
+    }
     assert upward == set()
+
+
+def test_no_modules_import_each_other():
+    TopologicalSorter(IMPORTS).prepare()  # CycleError names the modules
 
 
 def test_the_schemes_need_torch_alone():

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from diet_fairseq.attention.context import Schemes, drop_none
 from diet_fairseq.attention.moving import sum_steps
+from diet_fairseq.attention.terms import Schemes, drop_none
 from diet_fairseq.positions import PositionScheme
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.segments import SegmentScores

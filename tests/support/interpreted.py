@@ -19,8 +19,8 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from diet_fairseq.attention.backends import BACKENDS, AttentionCall
-from diet_fairseq.attention.context import compute_scores
 from diet_fairseq.attention.rows import row_scores
+from diet_fairseq.attention.terms import compute_scores
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
 from diet_fairseq.positions.layout import Layout, toeplitz
 

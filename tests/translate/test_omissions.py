@@ -7,7 +7,7 @@ from diet_fairseq.cli import main
 from diet_fairseq.errors import UserError
 from diet_fairseq.translate.model_json import read_model_json
 from diet_fairseq.translate.omissions import Omissions
-from diet_fairseq.translate.translator import Sentence, Translation
+from diet_fairseq.translate.translation import Sentence, Translation
 from tests.support.backwards import Backwards
 from tests.support.translating import words_only
 

@@ -16,7 +16,7 @@ from diet_fairseq.translate.engine import Search
 from diet_fairseq.translate.service.app import Limits, application
 from diet_fairseq.translate.service.batching import MAX_TURN_WEIGHT, SENTENCE_CHARACTERS
 from diet_fairseq.translate.service.requests import TranslationRequest
-from diet_fairseq.translate.translator import Sentence, Translation
+from diet_fairseq.translate.translation import Sentence, Translation
 
 JSON = {"Content-Type": "application/json"}
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...positions.layout import Layout
-from ..context import NativeScore, Schemes, Scores
+from ..terms import NativeScore, Schemes, Scores
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ import torch
 from ...positions.base import KINDS
 from ...positions.layout import Layout
 from ...positions.scores import Factors, Offsets
-from ..context import find_moving_scheme, term_kinds
+from ..terms import find_moving_scheme, term_kinds
 from .banded import band_fits, banded, is_narrow
 from .call import Backend, CallShape, has_triton, kernels_fit
 from .comparison import is_trusted

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from ...positions.base import KINDS, Projections
-from ..context import compute_scores, transform_queries_and_keys
 from ..rows import row_scores
+from ..terms import compute_scores, transform_queries_and_keys
 from .call import AttentionCall, Backend, CallShape
 from .offsets import is_even, is_recorded
 from .reference import reference

@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 
 from ...positions.layout import Layout
 from ...positions.scores import Factors
-from ..context import dense_sum
+from ..terms import dense_sum
 from .call import AttentionCall, kernels_fit
 from .fused import append_factors, sdpa
 from .offsets import column_sizes, is_recorded, kernels, precision, token_major

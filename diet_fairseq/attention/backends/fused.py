@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ...positions.scores import Factors
-from ..context import dense_sum
+from ..terms import dense_sum
 from .call import AttentionCall
 
 

@@ -15,8 +15,8 @@ from ...files import atomic_folder, refuse_existing
 from ...text.subwords import Gpt2, WordPiece, copy_subwords
 from ...transformer.config import UNLIMITED
 from ...translate.loading import LoadedModel, load_transformer
-from ...translate.model_files import ModelOptions, dictionary_paths, resolve_model
-from ...translate.model_json import directions_json
+from ...translate.model_files import ModelOptions, resolve_model
+from ...translate.model_json import dictionary_paths, directions_json
 from ..encoders import (
     DietEncoderModel,
     DietForMaskedLM,

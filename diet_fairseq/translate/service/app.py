@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from ..translator import join_translations
+from ..translation import join_translations
 from .batching import Batches
 from .detection import LanguageDetector, has_detection_library
 from .requests import Limits, TextRequest, read_fields, read_request, split_lines

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from ..translator import Translation
+    from ..translation import Translation
 
 #: number of characters that add 1 to the weight of a sentence
 SENTENCE_CHARACTERS = 200

@@ -20,12 +20,13 @@ from starlette.requests import Request
 from ...files import describe_validation_error
 from ...text.languages import match_language
 from ..directions import summarize_names
-from ..translator import json_score
+from ..translation import json_score
 from .batching import BatchKey
 from .detection import LanguageDetector
 
 if TYPE_CHECKING:
-    from ..translator import Translation, Translator
+    from ..translation import Translation
+    from ..translator import Translator
 
 FORM, MULTIPART_FORM = "application/x-www-form-urlencoded", "multipart/form-data"
 #: value of ``source`` for a language that the service detects
