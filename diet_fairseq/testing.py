@@ -1,33 +1,29 @@
-"""Property tests of position schemes: `check_scheme` tests a scheme of your own."""
+"""Property tests of position schemes: `check_scheme` tests a scheme of your own.
+
+The module depends only on PyTorch.
+"""
 
 import copy
-from argparse import Namespace
 from collections.abc import Callable
 from itertools import product
 from typing import Any
 
 import torch
-from fairseq.data import Dictionary
-from fairseq.data.data_utils import collate_tokens
-from fairseq.models.roberta.model import base_architecture as encoder_defaults
-from fairseq.models.transformer import base_architecture as transformer_defaults
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from .attention.backends import BACKENDS
 from .attention.moving import sum_steps
-from .models.diet_roberta import DietRobertaModel
-from .models.diet_transformer import DietTransformerModel
 from .positions import SCHEMES, AttentionShape, Limit, PositionScheme
 from .positions.base import Projections
 from .positions.layout import Layout
+from .transformer import DecodingCache, Encoder, StackConfig, Transformer
 
 # Notation: B sentences, H heads, Tq queries, Tk keys, d_h width of a head, V words.
 
 LAYERS, HEADS, WIDTH, LIMIT = 2, 2, 16, 16
-WORDS = Dictionary()
-for _word in map(str, range(24)):
-    WORDS.add_symbol(_word)
-TASK = Namespace(source_dictionary=WORDS, target_dictionary=WORDS)
+#: number of words, and the words with a meaning, as in fairseq
+WORDS, PAD, EOS, FIRST_WORD = 28, 1, 2, 4
 
 
 def check_scheme(scheme: type[PositionScheme]) -> None:
@@ -128,7 +124,7 @@ def check_padding(name: str) -> None:
 
 def _insert_padding(sentence: Tensor) -> Tensor:
     """A sentence (T) with padding after its first token, and after its third."""
-    pad = torch.tensor([WORDS.pad()])
+    pad = torch.tensor([PAD])
     parts = sentence[:1], pad, sentence[1:3], pad, pad, sentence[3:]
     return torch.cat(parts) if len(sentence) > 3 else sentence
 
@@ -137,21 +133,21 @@ def _insert_padding(sentence: Tensor) -> Tensor:
 def check_decoding(name: str) -> None:
     """Decoding step by step equals decoding at once, also after beam search has reordered."""
     model = _model(name)
-    if not hasattr(model, "decoder"):
+    if isinstance(model, Encoder):
         return
-    out = model.encoder(SOURCES[0].expand(4, -1))
+    encoded = model.encoder(SOURCES[0].expand(4, -1))
     target = torch.stack(_sentences(9, 9, 9, 9, seed=3))  # (4, 9)
-    state: dict[str, Any] = {}
-    target[1, :2] = WORDS.pad()
+    target[1, :2] = PAD
+    cache = DecodingCache()
     for step in range(1, 10):
         if step == 4:
             order = torch.tensor([1, 1, 3, 2])
-            model.decoder.reorder_incremental_state_scripting(state, order)
-            out, target = model.encoder.reorder_encoder_out(out, order), target[order]
+            cache.reorder(order)
+            target = target[order]
         words = target[:, :step]
-        real = words[:, -1].ne(WORDS.pad())
-        new = model.decoder(words, encoder_out=out, incremental_state=state)[0][real, -1]
-        _check_same(new, model.decoder(words, encoder_out=out)[0][real, -1])
+        real = words[:, -1].ne(PAD)
+        new = model.decode(words, encoded, cache)[real, -1]
+        _check_same(new, model.decode(words, encoded)[real, -1])
 
 
 @torch.no_grad()
@@ -159,11 +155,11 @@ def check_future(name: str) -> None:
     """A decoder's output doesn't depend on later words."""
     model = _model(name)
     words, changed = (torch.stack(_sentences(9, 9, 9, seed=n)) for n in (4, 5))  # (B, T)
-    for step in (1, 4, 8) if hasattr(model, "decoder") else ():
+    for step in () if isinstance(model, Encoder) else (1, 4, 8):
         mixed = torch.cat([words[:, :step], changed[:, step:]], 1)
         full, *partial = (_logits(model, targets=[*x]) for x in (words, mixed, words[:, :step]))
         for logits in partial:
-            _check_same(logits.view(3, -1, len(WORDS))[:, :step], full.view(3, 9, -1)[:, :step])
+            _check_same(logits.view(3, -1, WORDS)[:, :step], full.view(3, 9, -1)[:, :step])
 
 
 def check_gradients(name: str) -> None:
@@ -214,7 +210,8 @@ def check_sharing(name: str) -> None:
         check_shapes(name, heads=1)  # parameters are shared, nothing else
     for sharing in ("none", "head", "layer"):
         model = _model(name, position_sharing=sharing)
-        modules = (1 + hasattr(model, "decoder")) * (1 if sharing == "layer" else LAYERS)
+        stacks = 1 if isinstance(model, Encoder) else 2
+        modules = stacks * (1 if sharing == "layer" else LAYERS)
         for copied in (model, copy.deepcopy(model)):
             schemes = _schemes(copied).values()
             places = [tensor.data_ptr() for scheme in schemes for tensor in scheme.parameters()]
@@ -236,20 +233,16 @@ PROPERTIES: tuple[Callable[[str], None], ...] = (
 )
 
 
-def _model(name: str, seed: int = 1, **options: Any) -> Any:
+def _model(name: str, seed: int = 1, **options: Any) -> Transformer | Encoder:
     """A translation model, or an encoder if keys are compressed; position parameters are random."""
-    kind = SCHEMES[name]
-    sizes = {"embed_dim": WIDTH, "ffn_embed_dim": WIDTH, "layers": LAYERS, "attention_heads": HEADS}
-    given: dict[str, Any] = {
-        f"{side}_{size}": n for side in ("encoder", "decoder") for size, n in sizes.items()
-    }
-    given |= {"position_scheme": name, "dropout": 0.0, "attention_dropout": 0.0, **options}
-    limits = ("positions",) if kind.compressed else ("source_positions", "target_positions")
-    args = Namespace(**given, **{f"max_{positions}": LIMIT for positions in limits})
-    (encoder_defaults if kind.compressed else transformer_defaults)(args)
+    is_encoder = SCHEMES[name].compressed
+    sizes = {"layers": LAYERS, "embed_dim": WIDTH, "heads": HEADS, "ffn_embed_dim": WIDTH}
+    given: dict[str, Any] = {**sizes, "max_positions": LIMIT, "position_options": options}
+    given |= {"dropout": 0.0, "attention_dropout": 0.0}
+    config = (StackConfig.for_encoder if is_encoder else StackConfig.for_scheme)(name, **given)
     torch.default_generator.manual_seed(seed)
-    family: Any = DietRobertaModel if kind.compressed else DietTransformerModel
-    model = family.build_model(args, TASK)
+    words = nn.Embedding(WORDS, WIDTH, PAD)
+    model = Encoder(config, words) if is_encoder else Transformer(config, WORDS)
     for module in (part for scheme in _schemes(model).values() for part in scheme.modules()):
         for parameter in module.parameters(recurse=False):
             nn.init.normal_(parameter, std=1 / getattr(module, "gain", 1.0))
@@ -268,25 +261,26 @@ def _schemes(model: nn.Module) -> dict[str, PositionScheme]:
 
 def _sentences(*lengths: int, seed: int) -> list[Tensor]:
     draw = torch.Generator().manual_seed(seed)
-    words = [torch.randint(WORDS.nspecial, len(WORDS), (n - 1,), generator=draw) for n in lengths]
-    return [torch.cat([torch.tensor([WORDS.eos()]), sentence]) for sentence in words]
+    words = [torch.randint(FIRST_WORD, WORDS, (n - 1,), generator=draw) for n in lengths]
+    return [torch.cat([torch.tensor([EOS]), sentence]) for sentence in words]
 
 
 SOURCES, TARGETS = _sentences(9, 5, 1, seed=1), _sentences(5, 9, 1, seed=2)
 
 
 def _logits(
-    model: Any,
+    model: Transformer | Encoder,
     sources: list[Tensor] = SOURCES,
     targets: list[Tensor] = TARGETS,
     left_pad: bool = True,
 ) -> Tensor:
-    """(real tokens, V); targets and sources are padded on opposite sides."""
-    source = collate_tokens(sources, WORDS.pad(), left_pad=left_pad)  # (B, T)
-    target = collate_tokens(targets, WORDS.pad(), left_pad=not left_pad)
-    if not hasattr(model, "decoder"):
-        return model(source)[0][source.ne(WORDS.pad())]
-    return model.decoder(target, encoder_out=model.encoder(source))[0][target.ne(WORDS.pad())]
+    """(real tokens, V | d); targets and sources are padded on opposite sides."""
+    sides = ("left", "right") if left_pad else ("right", "left")
+    source = pad_sequence(sources, True, PAD, sides[0])  # (B, T)
+    target = pad_sequence(targets, True, PAD, sides[1])
+    if isinstance(model, Encoder):
+        return model(source).features[source.ne(PAD)]
+    return model(source, target)[target.ne(PAD)]
 
 
 def _gradients(model: nn.Module, logits: Tensor) -> dict[str, Tensor]:

@@ -48,6 +48,17 @@ assert weights.shape == (8, 4, 20, 20) and not weights.triu(1).any()
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+@pytest.mark.slow
+def test_every_scheme_has_its_properties_without_fairseq_and_transformers():
+    program = f"""{HIDE}
+from diet_fairseq.positions import SCHEMES
+from diet_fairseq.testing import check_scheme
+for scheme in SCHEMES.values():
+    check_scheme(scheme)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 def model_of(scheme: str, **options) -> Transformer:
     torch.manual_seed(1)
     sizes = {"layers": 2, "embed_dim": 16, "heads": 2, "max_positions": 12, "dropout": 0.0}
