@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pickle import UnpicklingError
 from typing import Any, Self
-from unittest import mock
 
 import numpy as np
 import torch
@@ -177,15 +176,19 @@ def checkpoint_names(builder: TensorBuilder, other_types: tuple[type, ...]) -> d
 def only_names(names: dict[str, Any]) -> Iterator[None]:
     """A context in which ``weights_only`` in this thread accepts only ``names``.
 
-    It also accepts names that the user allows.
+    It also accepts names that the user allows. PyTorch has no argument for names, and only this
+    function can replace the names that it accepts in every file.
     """
     thread, allowed = threading.get_ident(), _weights_only_unpickler._get_allowed_globals
 
     def allowed_names() -> dict[str, Any]:
         return names if threading.get_ident() == thread else allowed()
 
-    with mock.patch.object(_weights_only_unpickler, "_get_allowed_globals", allowed_names):
+    _weights_only_unpickler._get_allowed_globals = allowed_names  # type: ignore[assignment]
+    try:
         yield
+    finally:
+        _weights_only_unpickler._get_allowed_globals = allowed
 
 
 def build_array(recorded: RecordedArray) -> np.ndarray:

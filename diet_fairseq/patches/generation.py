@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from typing import Any
-from unittest.mock import patch
 
 from .patch import intercepts
 
@@ -50,14 +49,19 @@ def count_words_of_language(
     score: Callable, self: Any, generator: Any, sample: Any, model: Any
 ) -> Any:
     """Score with sacreBLEU's tokenizer of the target language."""
+    import sacrebleu
+
     from ..text.scores import bleu
 
     if self.cfg.eval_tokenized_bleu:
         return score(self, generator, sample, model)
     if not hasattr(self, "bleu"):
         self.bleu = bleu(self.cfg.target_lang or "")
-    with patch("sacrebleu.corpus_bleu", self.bleu.corpus_score):
+    corpus_bleu, sacrebleu.corpus_bleu = sacrebleu.corpus_bleu, self.bleu.corpus_score
+    try:  # fairseq's method has no argument for the tokenizer
         return score(self, generator, sample, model)
+    finally:
+        sacrebleu.corpus_bleu = corpus_bleu
 
 
 @intercepts(

@@ -4,6 +4,7 @@ from argparse import Namespace
 from types import SimpleNamespace
 
 import pytest
+import sacrebleu
 import torch
 from fairseq.data import Dictionary
 from fairseq.ngram_repeat_block import NGramRepeatBlock
@@ -51,7 +52,7 @@ def test_groups_of_a_beam_do_not_depend_on_the_numbers_of_sentences():
 
 
 @pytest.mark.parametrize("language", ["en", "zho_Hans"])
-def test_bleu_in_validation_counts_words_of_the_target_language(language, monkeypatch):
+def test_bleu_in_validation_counts_words_of_the_target_language(language):
     lines, references = ["猫坐在垫子上看着窗外的鸟，b."], ["猫坐于垫子上看着窗外的鸟，b."]
     texts = iter([*lines, *references])
     task = SimpleNamespace(
@@ -64,8 +65,10 @@ def test_bleu_in_validation_counts_words_of_the_target_language(language, monkey
         inference_step=lambda *_, **__: [[{"tokens": torch.tensor([4])}]],
     )  # fmt: skip
     sample = {"target": torch.tensor([[4]])}
+    corpus_bleu = sacrebleu.corpus_bleu
     ours = TranslationTask._inference_with_bleu(task, None, sample, None)
     assert ours.score == score(lines, references, pair=("de", language))["BLEU"]
+    assert sacrebleu.corpus_bleu is corpus_bleu
 
 
 def test_mbart_s_task_has_its_options():
