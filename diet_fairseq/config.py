@@ -169,7 +169,7 @@ def position_options() -> dict[str, Option]:
     return options | general | schemes
 
 
-#: called with the name of a scheme that is registered; `models.architectures` adds its function
+#: called with the name of a scheme that is registered; written by `models.architectures` alone
 registration_hooks: list[Callable[[str], None]] = []
 
 

@@ -43,6 +43,7 @@ class Family:
         return self.name != "transformer" or scheme in translation_schemes()
 
 
+#: written by `register_architectures` alone
 FAMILIES: list[Family] = []
 
 

@@ -74,7 +74,7 @@ class Patch:
         return owner, name
 
 
-#: all changes, in the order of declaration
+#: all changes, in the order of declaration; written by `replaces` alone
 TABLE: list[Patch] = []
 
 

@@ -47,6 +47,11 @@ def triton_version() -> tuple[int, ...]:
 needs_triton = pytest.mark.skipif(triton_version() < (3, 3), reason="needs Triton 3.3 or newer")
 
 
+@pytest.fixture(autouse=True)
+def no_comparisons(monkeypatch):
+    monkeypatch.setattr(comparison, "comparisons", {})
+
+
 @pytest.mark.slow
 @needs_triton
 @pytest.mark.parametrize("slow", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -162,8 +167,7 @@ def test_wide_factors_train_on_a_gpu_from_1024_tokens_on(untie_cls, tokens, back
 
 
 @pytest.mark.parametrize(("rank", "compared"), [(None, 1), (4, 2)])
-def test_kinds_of_calls_differ_in_the_rank_of_factors(rank, compared, monkeypatch):
-    monkeypatch.setattr(comparison, "comparisons", {})
+def test_kinds_of_calls_differ_in_the_rank_of_factors(rank, compared):
     shape = AttentionShape(2, 8, 16, Limit(8, "--max-positions"), Limit(8, "--max-positions"))
     for value in (None, rank):
         schemes = (SCHEMES["diet_abs"].create(shape, rank=value),)
@@ -176,7 +180,7 @@ def test_kinds_of_calls_differ_in_the_rank_of_factors(rank, compared, monkeypatc
     ("fault", "training"),
     [(None, True), (None, False), ("output", True), ("output", False), ("gradients", True)],
 )
-def test_kernels_with_wrong_results_are_not_trusted(fault, training, monkeypatch, caplog):
+def test_kernels_with_wrong_results_are_not_trusted(fault, training, caplog):
     calls = []
 
     def kernel(call: AttentionCall):
@@ -188,7 +192,6 @@ def test_kernels_with_wrong_results_are_not_trusted(fault, training, monkeypatch
             out = 1.2 * out - 0.2 * out.detach()
         return out, None
 
-    monkeypatch.setattr(comparison, "comparisons", {})
     request = on_the_cpu("t5")
     backend, state = replace(BACKENDS["offsets"], compute=kernel), torch.get_rng_state()
     with torch.set_grad_enabled(training), caplog.at_level("WARNING", "diet_fairseq"):
@@ -201,19 +204,17 @@ def test_kernels_with_wrong_results_are_not_trusted(fault, training, monkeypatch
     assert all(p.grad is None for scheme in request.schemes for p in scheme.parameters())
 
 
-def test_kernels_that_can_not_run_are_not_trusted(monkeypatch, caplog):
+def test_kernels_that_can_not_run_are_not_trusted(caplog):
     def kernel(call: AttentionCall):
         raise torch.OutOfMemoryError("no memory")
 
-    monkeypatch.setattr(comparison, "comparisons", {})
     with caplog.at_level("WARNING", "diet_fairseq"):
         backend = replace(BACKENDS["offsets"], compute=kernel)
         assert not comparison.is_trusted("offsets", backend, on_the_cpu("t5"))
     assert "auto does not use offsets: it fails on this device: no memory" in caplog.text
 
 
-def test_activation_checkpointing_does_not_count_the_tensors_of_the_comparison(monkeypatch):
-    monkeypatch.setattr(comparison, "comparisons", {})
+def test_activation_checkpointing_does_not_count_the_tensors_of_the_comparison():
     request = on_the_cpu("t5")
 
     def layer(x: torch.Tensor) -> torch.Tensor:
@@ -225,14 +226,12 @@ def test_activation_checkpointing_does_not_count_the_tensors_of_the_comparison(m
     assert torch.equal(x.grad, x.exp())
 
 
-def test_kernels_are_not_compared_on_tensors_without_numbers(monkeypatch):
-    monkeypatch.setattr(comparison, "comparisons", {})
+def test_kernels_are_not_compared_on_tensors_without_numbers():
     assert not comparison.is_trusted("sdpa", BACKENDS["sdpa"], request_of("t5", CPU))
     assert not comparison.comparisons
 
 
-def test_compiled_code_reads_an_earlier_comparison_without_a_graph_break(monkeypatch):
-    monkeypatch.setattr(comparison, "comparisons", {})
+def test_compiled_code_reads_an_earlier_comparison_without_a_graph_break():
     request = on_the_cpu("t5")
 
     def layer(x: torch.Tensor) -> torch.Tensor:
@@ -244,8 +243,7 @@ def test_compiled_code_reads_an_earlier_comparison_without_a_graph_break(monkeyp
     assert layer(torch.zeros(())) == compiled(torch.zeros(())) == 1
 
 
-def test_every_kind_of_call_is_compared_once(monkeypatch):
-    monkeypatch.setattr(comparison, "comparisons", {})
+def test_every_kind_of_call_is_compared_once():
     changes = [
         {},
         {},

@@ -19,7 +19,8 @@ logger = logging.getLogger(__name__)
 
 #: error tolerance relative to the norm: above rounding in half precision and TF32, below a defect
 ROUNDING = 0.05
-#: kinds of calls, and whether the backend's results equalled the reference's
+#: kinds of calls, and whether the backend's results equalled the reference's; written by
+#: `is_trusted` alone
 comparisons: dict[tuple[Any, ...], bool] = {}
 
 
