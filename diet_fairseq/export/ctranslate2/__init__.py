@@ -10,15 +10,14 @@ from typing import Any
 
 import ctranslate2
 import torch
-from fairseq.data import Dictionary
 from fairseq.data.data_utils import collate_tokens
-from torch import Tensor
 
 from ...errors import UserError
 from ...files import atomic_folder, refuse_existing
 from ...translate.directions import UNMARKED, Marks
 from ...translate.loading import load_transformer
 from ...translate.model_files import ModelOptions, resolve_model
+from ..comparison import compare, random_sentences
 from .positions import exact_length
 from .specification import build_specification
 
@@ -26,7 +25,7 @@ from .specification import build_specification
 MIN_VERSION = (4, 8, 3)
 #: largest difference of log-probabilities in float32
 TOLERANCE = 1e-3
-#: lengths of the sentences that are compared
+#: numbers of words in the sentences that are compared
 LENGTHS = (1, 2, 3, 5, 8, 13, 21, 34)
 
 
@@ -74,8 +73,16 @@ def save_model(model: Any, folder: str, quantization: str, marks: Marks = UNMARK
 def measure_difference(model: Any, folder: str, marks: Marks = UNMARKED) -> float:
     """The largest difference between the two models' log-probabilities, on random sentences."""
     source, target = model.encoder.dictionary, model.decoder.dictionary
-    sources = random_sentences(source, exact_length(model.encoder), 1)
-    targets = random_sentences(target, exact_length(model.decoder), 2)[::-1]
+    sources, targets = [
+        random_sentences(
+            torch.arange(words.nspecial, len(words)),
+            [min(length, exact_length(stack) - 1) for length in LENGTHS],
+            torch.Generator().manual_seed(seed),
+            [words.eos()],
+        )
+        for words, stack, seed in ((source, model.encoder, 1), (target, model.decoder, 2))
+    ]
+    targets.reverse()
     previous = collate_tokens([sentence.roll(1) for sentence in targets], target.pad())  # (B, T)
     lengths = torch.tensor([len(sentence) for sentence in sources])
     out, _ = model(collate_tokens(sources, source.pad()), lengths, previous)  # (B, T, V)
@@ -88,19 +95,7 @@ def measure_difference(model: Any, folder: str, marks: Marks = UNMARKED) -> floa
         [start + [target[word] for word in sentence[:-1]] for sentence in targets],
         max_input_length=0,
     )
-    differences = [
-        torch.tensor(result.log_probs) - row[range(len(sentence)), sentence]
-        for row, sentence, result in zip(scores, targets, results, strict=True)
-    ]
-    return float(torch.cat(differences).abs().max())
-
-
-def random_sentences(words: Dictionary, max_length: int, seed: int) -> list[Tensor]:
-    """Random sentences of `LENGTHS` words and </s>, each of at most ``max_length`` tokens."""
-    generator = torch.Generator().manual_seed(seed)
-    lengths = [min(length, max_length - 1) for length in LENGTHS]
-    end = torch.tensor([words.eos()])
-    return [
-        torch.cat([torch.randint(words.nspecial, len(words), (length,), generator=generator), end])
-        for length in lengths
-    ]
+    actual = [number for result in results for number in result.log_probs]
+    rows = zip(scores, targets, strict=True)
+    expected = torch.cat([row[range(len(words)), words] for row, words in rows])
+    return compare([(torch.tensor(actual), expected)])[0]

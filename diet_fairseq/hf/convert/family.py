@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar
 import torch
 from pydantic import AfterValidator, BaseModel
 
+from ...export.comparison import Pair
 from ...files import MAX_VOCABULARY_BYTES, check_regular, read_json_object
 from ...text.subwords import copy_subwords
 from ...translate.directions import LANGUAGE
@@ -131,14 +132,10 @@ class Family(ModelFamily):
         model = copy_subwords("sentencepiece", folder / self.pieces, out)
         return {"subwords": "sentencepiece", "subword_model": model}
 
-    def difference(
+    def output_pairs(
         self, model: Any, reference: Any, vocabularies: list[Vocabulary]
-    ) -> tuple[float, float]:
-        """Compare fairseq's model with transformers' model on random sentences.
-
-        Returns:
-            the largest difference of their outputs, and the largest output
-        """
+    ) -> list[Pair]:
+        """Outputs of fairseq's model and of transformers' model on random sentences."""
         raise NotImplementedError
 
 

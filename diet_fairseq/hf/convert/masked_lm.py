@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 import torch
 from fairseq.data.data_utils import collate_tokens
-from torch import Tensor
 
+from ...export.comparison import Pair, random_sentences
 from ...files import read_text
 from ..families import (
     BODY,
@@ -53,10 +53,10 @@ class MaskedLM(EncoderFamily, Family):
         }
 
     @torch.no_grad()
-    def difference(
+    def output_pairs(
         self, model: Any, reference: Any, vocabularies: list[Vocabulary]
-    ) -> tuple[float, float]:
-        """Compare the last layer's features, logits and pooled features; see `Family.difference`.
+    ) -> list[Pair]:
+        """The last layer's features, logits and pooled features; see `Family.output_pairs`.
 
         transformers reads random sentences with padding on the right, fairseq with padding on
         either side, because transformers' BERT counts padding on the left as positions.
@@ -65,14 +65,12 @@ class MaskedLM(EncoderFamily, Family):
         pad, ids = dictionary.pad(), torch.tensor(vocabulary.ids)
         longest = min(model.max_positions(), 24)
         draw = torch.Generator().manual_seed(1)
-        sentences = [
-            torch.randint(dictionary.nspecial, len(ids), (length,), generator=draw)
-            for length in (longest, max(1, longest // 2), 1)
-        ]
+        words = torch.arange(dictionary.nspecial, len(ids))
+        sentences = random_sentences(words, (longest, max(1, longest // 2), 1), draw)
         config = reference.config
         kinds = getattr(config, "type_vocab_size", 1)
         segments = [torch.randint(kinds, (len(s),), generator=draw).sort()[0] for s in sentences]
-        pairs: list[tuple[Tensor, Tensor]] = []  # outputs of fairseq's model and of transformers
+        pairs = []
         for left_pad in (False, True):
             tokens = collate_tokens(sentences, pad, left_pad=left_pad)  # (B, T)
             types = collate_tokens(segments, 0, left_pad=left_pad)
@@ -99,10 +97,7 @@ class MaskedLM(EncoderFamily, Family):
                 pairs.append((model.activation(first), pooler(hidden)))
             if (follows := extra.get("nsp_logits")) is not None:  # (B, 2)
                 pairs.append((follows, out.seq_relationship_logits.flip(1)))
-        differences = torch.stack([(ours - theirs).abs().max() for ours, theirs in pairs])
-        largest = torch.stack([theirs.abs().max() for _, theirs in pairs])
-        worst = (differences / largest.clamp(min=1)).argmax()  # the first NaN, if there is one
-        return float(differences[worst]), float(largest[worst])
+        return pairs
 
 
 class Bert(BertFamily, MaskedLM):

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from ...checkpoints.configuration import no_larger_than
 from ...checkpoints.plain import describe_error, shorten
 from ...errors import UserError, as_user_error
+from ...export.comparison import refuse_differences
 from ...files import MAX_VOCABULARY_BYTES, check_regular, read_json
 from ...text.subwords import WORDPIECE_FILES
 from ...translate.directions import Directions
@@ -128,13 +129,12 @@ def import_original(kind: str, folder: Path, out: Path, data: Path) -> list[str]
     model = build_model(args, dictionaries[0], dictionaries[-1]).eval()
     state = family.convert(tensors, vocabularies, config)
     load_parameters(model, state, folder)
-    difference, largest = family.difference(model, reference, vocabularies)
-    if not difference <= TOLERANCE * max(1.0, largest):
-        raise UserError(
-            f"fairseq's model does not reproduce {family.model_class} (outputs differ by "
-            f"{difference:.2g}): the folder uses an option that fairseq's model lacks; nothing was "
-            "written"
-        )
+    refuse_differences(
+        family.output_pairs(model, reference, vocabularies),
+        TOLERANCE,
+        f"fairseq's model does not reproduce {family.model_class}",
+        "the folder uses an option that fairseq's model lacks; nothing was written",
+    )
     write_checkpoint(out / MODEL, args, model.state_dict())
     lines = []
     (out / ORIGINAL).mkdir()

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ...checkpoints.configuration import no_larger_than
 from ...errors import UserError, one_line
+from ...export.comparison import refuse_differences
 from ...files import atomic_folder
 from ...text.subwords import Gpt2
 from ...transformer.stack import Stack
@@ -69,13 +70,12 @@ def export_class(loaded: Any, family: Any, folder: Path, out: Path) -> None:
     check_vocabularies(loaded, vocabularies, family)
     tensors = original_tensors(loaded, family, vocabularies, config, folder)
     reference, missing_names, _ = load_reference(family, folder, config, tensors)
-    difference, largest = family.difference(loaded.model, reference, vocabularies)
-    if not difference <= TOLERANCE * max(1.0, largest):
-        raise UserError(
-            f"{family.model_class} does not reproduce {loaded.path} (outputs differ by "
-            f"{difference:.2g}): the checkpoint has an option that {family.model_class} lacks; "
-            f"{WITHOUT}"
-        )
+    refuse_differences(
+        family.output_pairs(loaded.model, reference, vocabularies),
+        TOLERANCE,
+        f"{family.model_class} does not reproduce {loaded.path}",
+        f"the checkpoint has an option that {family.model_class} lacks; {WITHOUT}",
+    )
     heads = [name for name in missing_names if re.fullmatch(family.heads, name)]
     class_name = family.headless_class if heads else family.model_class
     is_headless = loaded.is_encoder and loaded.model.encoder.lm_head is None

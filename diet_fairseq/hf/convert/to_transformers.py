@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import GenerationConfig
 
 from ...errors import UserError
+from ...export.comparison import refuse_differences
 from ...files import atomic_folder, refuse_existing
 from ...text.subwords import Gpt2, WordPiece, copy_subwords
 from ...transformer.config import UNLIMITED
@@ -292,10 +293,9 @@ def check_same(model: Any, converted: Any, head: str | None = None) -> None:
             is_headless = isinstance(converted, DietEncoderModel)
             expected = model(sources, features_only=is_headless, segments=segments)[0]
             actual = out.last_hidden_state if is_headless else out.logits
-    difference = float((actual[real] - expected[real]).abs().max())
-    if not difference <= TOLERANCE * max(1.0, float(expected[real].abs().max())):
-        raise UserError(
-            f"the exported model does not reproduce the checkpoint (outputs differ by "
-            f"{difference:.2g}): it uses an option that the transformers version lacks; keep it in "
-            "fairseq"
-        )
+    refuse_differences(
+        [(actual[real], expected[real])],
+        TOLERANCE,
+        "the exported model does not reproduce the checkpoint",
+        "it uses an option that the transformers version lacks; keep it in fairseq",
+    )

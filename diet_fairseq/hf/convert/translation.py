@@ -17,6 +17,7 @@ from transformers.models.mbart50.tokenization_mbart50 import (
 from transformers.models.nllb.tokenization_nllb import FAIRSEQ_LANGUAGE_CODES as NLLB_CODES
 
 from ...errors import UserError, one_line
+from ...export.comparison import Pair, random_sentences
 from ...files import MAX_VOCABULARY_BYTES, check_regular, read_json_object
 from ...text.subwords import TARGET as TARGET_PREFIX
 from ...text.subwords import copy_subwords
@@ -169,10 +170,10 @@ class Translation(TranslationFamily, Family):
         return Directions(tags, marks=self.marks(texts)) if len(tags) > 1 else None
 
     @torch.no_grad()
-    def difference(
+    def output_pairs(
         self, model: Any, reference: Any, vocabularies: list[Vocabulary]
-    ) -> tuple[float, float]:
-        """Compare log-probabilities; see `Family.difference`.
+    ) -> list[Pair]:
+        """Log-probabilities; see `Family.output_pairs`.
 
         transformers reads random sentences with padding on the right, fairseq with padding on
         either side, because some classes of transformers count padding on the left as positions.
@@ -184,17 +185,12 @@ class Translation(TranslationFamily, Family):
         longest = min(model.encoder.max_positions(), model.decoder.max_positions(), 24)
         lengths = [max(1, longest - 1), max(1, longest // 2), 1]
         draw = torch.Generator().manual_seed(1)
-
-        def sentences(vocabulary: Vocabulary) -> list[Tensor]:
-            words = torch.tensor([n for n, number in enumerate(vocabulary.ids) if number >= 0])
+        sides = []
+        for vocabulary in (source, target):
+            words = (torch.tensor(vocabulary.ids) >= 0).nonzero()[:, 0]
             words = words[words > eos] if len(words) > eos + 1 else words
-            return [
-                torch.cat([words[torch.randint(len(words), (n,), generator=draw)],
-                           torch.tensor([eos])])
-                for n in lengths
-            ]  # fmt: skip
-
-        sources, targets = sentences(source), sentences(target)[::-1]
+            sides.append(random_sentences(words, lengths, draw, [eos]))
+        sources, targets = sides[0], sides[1][::-1]
         inputs = collate_tokens(sources, pad)  # (B, S)
         previous = collate_tokens([sentence.roll(1) for sentence in targets], pad)  # (B, T)
         previous[:, 0] = target.symbols.index(start)
@@ -208,13 +204,12 @@ class Translation(TranslationFamily, Family):
         ).logits.log_softmax(-1)  # (B, T, V)
         known = torch.tensor(target.ids) >= 0
         expected = expected[..., torch.tensor(target.ids)[known]][previous.ne(pad)]
-        differences = []
+        pairs = []
         for left_pad in (False, True):
             batch = collate_tokens(sources, pad, left_pad=left_pad)
             logits, _ = model(batch, batch.ne(pad).sum(1), previous)  # (B, T, V')
-            actual = logits.log_softmax(-1)[..., known][previous.ne(pad)]
-            differences.append((actual - expected).abs().max())
-        return float(torch.stack(differences).max()), float(expected.abs().max())
+            pairs.append((logits.log_softmax(-1)[..., known][previous.ne(pad)], expected))
+        return pairs
 
 
 def default_direction(
