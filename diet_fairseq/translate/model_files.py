@@ -18,7 +18,7 @@ from .. import files
 from ..errors import UserError, check_positive
 from ..text.lines import read_lines
 from ..text.subwords import SUBWORD, SUBWORD_FILES, WORDPIECE_FILES, detect_subword_kind
-from .directions import LANGUAGE, summarize_names, read_task
+from .directions import LANGUAGE, read_task, summarize_names
 from .model_json import (
     MODEL_JSON,
     Language,
