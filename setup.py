@@ -28,7 +28,7 @@ EXTRAS = {
     "transformers": ["protobuf", "safetensors", "transformers>=5.4,<6"],
 }
 EXTRAS["workflows"] = [  # examples/
-    *("jsonschema", "pandas", "pooch>=1.9", "pyyaml", "scipy", "snakemake>=9.27,<10"),  # rules
+    *("pandas", "pooch>=1.9", "pyyaml", "scipy", "snakemake>=9.27,<10"),  # rules
     # fine-tuning in roberta/
     *("accelerate", "datasets>=4", "filelock", "scikit-learn"),
     *(EXTRAS["data"] + EXTRAS["plots"] + EXTRAS["transformers"]),

@@ -1,9 +1,12 @@
 # The config, checked; the names of runs; options of the scripts.
 
+import math
 from itertools import product
 
+from config_keys import Encoder, Tuning
+
 GIVEN = {*config}  # the keys without defaults
-check_config(EXAMPLES / "roberta" / "schema.yaml")
+check_config(config, Encoder)
 
 FOLDER = config["folder"]
 SUBWORDS = f"{FOLDER}/subwords/" + ("codes" if config["subwords"] == "subword_nmt" else "sentencepiece.model")
@@ -14,7 +17,8 @@ MODEL = MODEL_MB[config["size"]]  # memory of a training, in megabytes
 include: "start.smk"
 
 
-TASKS, QUESTIONS, TUNING = config["tasks"], config["questions"], config["tuning"]
+TASKS, QUESTIONS = config["tasks"], config["questions"]
+TUNING = Tuning().model_dump() | config["tuning"]
 DOWNLOADS = config["downloads"]
 
 # Keys that shape the pretrained model, besides model and seed.
@@ -30,7 +34,7 @@ TRAINING = ("size", "objective", "length", "positions", "updates", "batch", "lea
 SCHEMES = {
     label: model.split()[0].partition("_")[2] for label, model in config["models"].items() if isinstance(model, str)
 }
-if "start" in config:
+if START:
     SCHEMES = {label: scheme.split()[0] for label, scheme in config["models"].items()}
 KEY = "schemes" if START else "models"
 check_schemes(

@@ -67,7 +67,7 @@ def start_positions(values):
 
 
 AS_IT_WAS = "as_it_was"  # label of the model before any training
-if "start" in config:
+if config["start"]:
     for key, (reason, advice) in PARTS_OF_START.items():
         if key in GIVEN:
             raise WorkflowError(f"config.{key} must not be set beside start, {reason}, but is {config[key]!r}: {advice}")
@@ -77,7 +77,7 @@ if "start" in config:
             f" {config['objective']}: remove it"
         )
     config |= {key: value for key, value in START_DEFAULTS.items() if key not in GIVEN}
-    config["models"] = config.get("schemes", ["start"])
+    config["models"] = config["schemes"] or ["start"]
     if isinstance(config["models"], list):
         config["models"] = {scheme: scheme for scheme in config["models"]}
     if Path(config["start"]).resolve().is_relative_to(Path(FOLDER).resolve()):
@@ -92,7 +92,7 @@ if "start" in config:
     START_CONFIG = read_start_config(Path(config["start"]))
     weights = sum(path.stat().st_size for path in list_start_files(Path(config["start"])) if path.stat().st_size > 1e6)
     MODEL = round(2000 + 13 * weights / 1e6)  # as MODEL_MB has for base and large
-elif "schemes" in config:
+elif config["schemes"]:
     raise WorkflowError(f"config.schemes must not be set without start, but is {config['schemes']!r}: write models")
 elif not config["learning_rate"]:
     raise WorkflowError("config.learning_rate must be above 0 without start, but is 0")

@@ -9,20 +9,19 @@ import re
 import shlex
 import sys
 from contextlib import redirect_stderr, redirect_stdout
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from runpy import run_path
 from types import SimpleNamespace
 
 import yaml
+from config_checks import check_config, did_you_mean
 from snakemake.exceptions import WorkflowError
 from snakemake.utils import min_version
 
 min_version("9.27")
 
 include: "terminal.smk"
-include: "config_errors.smk"
 include: "resources.smk"
 
 EXAMPLES = Path(str(workflow.current_basedir)).parent
@@ -63,12 +62,6 @@ def warn(text):
     """Print a warning once: every job reads the rules anew."""
     if workflow.is_main_process:
         logger.warning(f"warning: {text}")
-
-
-def did_you_mean(name, names, similarity=0.6):
-    """A suggestion for a misspelled name, or nothing."""
-    similar = get_close_matches(str(name), [*map(str, names)], n=1, cutoff=similarity)
-    return f": did you mean {similar[0]}?" if similar else ""
 
 
 @cache

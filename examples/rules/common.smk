@@ -2,8 +2,10 @@
 
 from typing import NamedTuple
 
+from config_keys import Translation
+
 GIVEN_KEYS = {*config}
-check_config(EXAMPLES / "rules" / "translation.schema.yaml")
+check_config(config, Translation)
 
 FOLDER = config["folder"]
 

@@ -11,6 +11,7 @@ from dataclasses import fields
 
 import pytest
 import yaml
+from config_keys import Encoder, Translation
 from fairseq import options
 from fairseq.dataclass.configs import FairseqConfig
 
@@ -137,8 +138,7 @@ def test_what_a_page_prints_exists(page):
             check([program, word])
         else:
             assert word in {*cli.COMMANDS, *cli.REPLACED}, word
-    schemas = ("examples/rules/translation.schema.yaml", "examples/roberta/schema.yaml")
-    keys = {key for schema in schemas for key in yaml.safe_load(text_of(schema))["properties"]}
+    keys = {*Translation.model_fields, *Encoder.model_fields}
     of_fairseq = {section.name for section in fields(FairseqConfig)}
     for language, block in BLOCK.findall(text):
         if language == "yaml":

@@ -31,7 +31,7 @@ _processes = multiprocessing.get_context("forkserver")
 _OF_TRAINING = ("torch._dynamo", "torch.distributed.fsdp")
 # Snakemake imports these while it reads a workflow.
 _OF_WORKFLOWS = (
-    *("snakemake.cli", "snakemake.report.html_reporter", "jsonschema", "sacrebleu"),
+    *("snakemake.cli", "snakemake.report.html_reporter", "sacrebleu"),
     *("smart_open", "yte"),
 )
 _processes.set_forkserver_preload(

@@ -35,7 +35,7 @@ PRELOADED = (
     *(f"fairseq_cli.{name}" for name in ("preprocess", "train", "generate", "interactive")),
     *("fairseq_cli.validate", "torch._dynamo", "torch.distributed.fsdp"),
     *("sacrebleu", "sentencepiece", "subword_nmt.apply_bpe", "subword_nmt.learn_bpe"),
-    *("snakemake.cli", "jsonschema", "pandas", "yte", "smart_open", "matplotlib.pyplot"),
+    *("snakemake.cli", "pandas", "yte", "smart_open", "matplotlib.pyplot"),
     *("transformers", "safetensors.torch", "tokenizers", "huggingface_hub"),
     *(f"transformers.models.{name}.modeling_{name}" for name in ("marian", "bart", "bert")),
 )

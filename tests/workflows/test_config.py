@@ -1,6 +1,5 @@
 """Configs: a good one shows what would run, a bad one is refused before anything runs."""
 
-import math
 import re
 from argparse import Namespace
 
@@ -11,23 +10,17 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 from tests.support.pages import write_own_scheme
 from tests.workflows.conftest import EXAMPLES, EncoderExperiment, Experiment, write_corpus
 
-SCHEMA = yaml.safe_load((EXAMPLES / "rules" / "translation.schema.yaml").read_text())
-
 
 @pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"update": 5}, "config has no key update: did you mean updates?"),
         (
             {"lr": 1, "epochs": 5, "sises": ["tiny"], "foo": 1},
             "config has no key epochs: did you mean updates (steps of the optimizer, not epochs)? "
             "config has no key foo: remove it. config has no key lr: did you mean learning_rate "
             "(at the end of warm-up)? config has no key sises: did you mean sizes?",
         ),
-        ({"subwords": "sentence_piece"}, "config.subwords must be one of sentencepiece, subword_"),
-        ({"test": {"url": "x", "membre": "y"}}, "config.test has no key membre: did you mean mem"),
-        ({"test": {"url": "x"}}, "config.test.url must begin with http:// or https://, but is 'x'"),
         (
             {"schemes": {"mine": "diet --lr 1"}},
             "config.schemes.mine must name one of the schemes stock, none, sinusoidal, ",
@@ -37,15 +30,10 @@ SCHEMA = yaml.safe_load((EXAMPLES / "rules" / "translation.schema.yaml").read_te
             "config.user_dir: {folder}/text is not a Python package: give a folder with an __init",
         ),
         ({"schemes": ["linformer"]}, "config.schemes.linformer must name one of the schemes stoc"),
-        ({"train": {"file": "text/train", "repeat": 0}}, "config.train.repeat must be at least"),
-        ({"train": [{"repeat": 2}]}, "config.train.0 must have the keys file,"),
-        ({"check_languages": "en"}, "config.check_languages must be true or false, but is 'en'"),
         ({"updates": 10007, "save_interval": 250}, "config.updates must have a divisor from 63 to"),
         ({"train": "text/nosuch"}, "config: train-0: file not found: text/nosuch.en or"),
         ({"inputs": {"a": "nosuch"}}, "config.inputs.a: file not found: nosuch"),
-        ({"metrics": {"a": "wc {hypothesis}"}}, "config.metrics.a must have the word {{hypothes"),
         ({"metrics": {"a": "wc '{hypotheses}"}}, "config.metrics.a must close its quotes, but is"),
-        ({"metrics": {"BLEU": "wc {hypotheses}"}}, "a key of config.metrics must begin with a le"),
         (
             {"validation": "comet", "metrics": {"COMET": "wc {hypotheses}"}},
             "config.validation must be loss, bleu or a name of metrics, but is 'comet'",
@@ -59,30 +47,6 @@ SCHEMA = yaml.safe_load((EXAMPLES / "rules" / "translation.schema.yaml").read_te
         ),
         ({"options": "--lr '1"}, "config.options must close its quotes, but is \"--lr '1\": add"),
         ({"options": "a\nb"}, "config.options must be one line, but is 'a\\nb': write >- instead"),
-        ({"inputs": {"a\n": "b"}}, "a key of config.inputs must be one line, but is 'a\\n'"),
-        (
-            {"folder": "~/mine"},
-            "config.folder must be a path of letters, digits, spaces and . _ @ + = # / -, no ",
-        ),
-        ({"learning_rate": "1e-3"}, "config.learning_rate must be a number, but is '1e-3': write "),
-        ({"learning_rate": math.nan}, "config.learning_rate must be a finite number, but is nan"),
-        ({"languages": ["en", False]}, "config.languages.1 must be text, but is False: put it in "),
-        ({"languages": ["en"]}, "config.languages must have 2 or more entries, but is ['en']"),
-        ({"languages": ["en"] * 2}, "config.languages must have no entry twice, but is ['en', 'e"),
-        (
-            {"schemes": "diet_rel"},
-            "config.schemes must be a list or a mapping, but is 'diet_rel': write [diet_rel]",
-        ),
-        ({"seeds": 1}, "config.seeds must be a list, but is 1: write [1]"),
-        ({"updates": "1e5"}, "config.updates must be an integer, but is '1e5': write digits only"),
-        ({"dropout": 2}, "config.dropout must be at most 1, but is 2"),
-        ({"gpus": "two"}, "config.gpus must be an integer or auto, but is 'two': write digits"),
-        ({"test": 5}, "config.test must be text or a mapping, but is 5: put it in quotes"),
-        ({"valid": {"url": "http://x", "membre": "y"}}, "config.valid has no key membre: did you "),
-        (
-            {"inputs": "text/test.en"},
-            "config.inputs must be a mapping, but is 'text/test.en': write NAME: VALUE lines bel",
-        ),
     ],
 )  # fmt: skip
 def test_a_bad_config_is_refused_in_one_message(experiment, change, message):
@@ -176,33 +140,11 @@ def test_a_tokenizer_of_bleu_that_is_not_there_is_refused(experiment):
             r"bert_t5_tiny: did you mean --position-gain\?",
         ),
         ({"optimizer": "adan"}, "config.optimizer: argument --optimizer: invalid choice: 'adan'"),
-        (
-            {"tuning": {"lr": [0.1]}, "epochs": 3},
-            r"config has no key epochs: did you mean updates \(steps of the optimizer, not epochs"
-            r"\)\? config.tuning has no key lr: did you mean rates\?",
-        ),
         ({"text": "a.txt"}, "config.text must be a mapping, but is 'a.txt': write NAME: VALUE li"),
-        (
-            {"models": {"pretraining": "bert_t5"}},
-            "a key of config.models must begin with a letter or a digit",
-        ),
     ],
 )
 def test_a_bad_config_of_an_encoder_is_refused(tmp_path, change, message):
     assert re.match(message, EncoderExperiment(tmp_path, **change).refusal())
-
-
-def test_every_pattern_has_its_rule_in_words():
-    words = (EXAMPLES / "rules" / "config_errors.smk").read_text()
-    for schema in ("rules/translation.schema.yaml", "roberta/schema.yaml"):
-        text = (EXAMPLES / schema).read_text()
-        for pattern in re.findall(r'pattern: ("[^"]+")', text):
-            assert f'r"{yaml.safe_load(pattern)}": ' in words, pattern
-
-
-def test_every_key_has_a_default_or_is_required():
-    keys = SCHEMA["properties"]
-    assert {key for key, rule in keys.items() if "default" not in rule} == set(SCHEMA["required"])
 
 
 def test_a_killed_step_runs_again_by_the_profile():

@@ -164,7 +164,7 @@ def test_a_key_that_contradicts_the_model_is_refused(tmp_path, changes, message)
     ("changes", "message"),
     [
         ({"learning_rate": 0}, "config.learning_rate must be above 0 without start, but is 0"),
-        ({"warmup": 1}, "config.warmup must be below 1, but is 1"),
+        ({"warmup": 1}, "config.warmup must be less than 1, but is 1"),
         ({"schemes": ["rope"]}, "config.schemes must not be set without start, but is ['rope']: "),
     ],
 )

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from config_keys import Encoder, Translation
 
 from tests.workflows.conftest import (
     EXAMPLES,
@@ -33,35 +34,38 @@ HOSTILE = {
 KEY = object()
 #: the key of each dictionary whose keys are free; no file has this name
 LABEL = "any"
-#: configs that have a value at many places where the schemas allow text
+#: the keys of configs, and values at many places that may be text
 EXPERIMENTS = {
-    Experiment: {
-        "schema": "rules/translation.schema.yaml",
-        "inputs": {LABEL: "text/test.en"},
-        "schemes": {LABEL: "diet_rel"},
-        "metrics": {LABEL: "cat {hypotheses}"},
-    },
-    EncoderExperiment: {
-        "schema": "roberta/schema.yaml",
-        "text": {LABEL: ["text/en.txt"]},
-        "models": {LABEL: "bert_diet_rel"},
-        "tasks": {LABEL: {"data": "RTE", "task": "RTE"}},
-        "questions": {"train": LABEL, "tests": {LABEL: {LABEL: "squad.json"}}, "stride": 10},
-        "downloads": {LABEL: {"url": "http://x", "sha256": "0" * 64}},
-    },
+    Experiment: (
+        Translation,
+        {
+            "inputs": {LABEL: "text/test.en"},
+            "schemes": {LABEL: "diet_rel"},
+            "metrics": {LABEL: "cat {hypotheses}"},
+        },
+    ),
+    EncoderExperiment: (
+        Encoder,
+        {
+            "text": {LABEL: ["text/en.txt"]},
+            "models": {LABEL: "bert_diet_rel"},
+            "tasks": {LABEL: {"data": "RTE", "task": "RTE"}},
+            "questions": {"train": LABEL, "tests": {LABEL: {LABEL: "squad.json"}}, "stride": 10},
+            "downloads": {LABEL: {"url": "http://x", "sha256": "0" * 64}},
+        },
+    ),
 }
 
 
 def places_of_text(schema: dict, rule: dict, path: tuple = ()) -> Iterator[tuple]:
-    """The paths to all text that is not one of a list, among them the keys of dictionaries."""
+    """The paths to all text in a JSON schema, among them the keys of dictionaries."""
     if "$ref" in rule:
         rule = schema["$defs"][rule["$ref"].rpartition("/")[2]]
-    is_source = {"url", "sacrebleu"} & {*rule.get("properties", {})}
-    if is_source and path[0] != "downloads" and path != ("train",):
+    if "sacrebleu" in rule.get("properties", {}) and path != ("train",):
         return  # the same source as in train
-    for branch in rule.get("oneOf", []):
+    for branch in rule.get("anyOf", rule.get("oneOf", [])):
         yield from places_of_text(schema, branch, path)
-    if "string" in rule.get("type", ()) and "enum" not in rule:
+    if rule.get("type") == "string" and not {"enum", "const"} & {*rule}:
         yield path
     for key, part in rule.get("properties", {}).items():
         yield from places_of_text(schema, part, (*path, key))
@@ -80,8 +84,8 @@ OPTIONS = TRAINING_OPTIONS | {("metrics", LABEL)}
 def places() -> list[tuple]:
     """Pairs of an experiment and a path; options, which are several words, come first."""
     pairs = []
-    for kind, changes in EXPERIMENTS.items():
-        schema = yaml.safe_load((EXAMPLES / changes["schema"]).read_text())
+    for kind, (model, _) in EXPERIMENTS.items():
+        schema = model.model_json_schema()
         pairs += [(kind, path) for path in dict.fromkeys(places_of_text(schema, schema))]
     return sorted(pairs, key=lambda pair: pair[1] not in OPTIONS)
 
@@ -96,9 +100,9 @@ TASK = yaml.safe_load((EXAMPLES / "roberta" / "tasks.yaml").read_text())["RTE"]
 def put(config: dict, path: tuple, text: str) -> dict:
     """The config with a text at this place."""
     config = deepcopy(config)
-    if path[:2] == ("train", 0) or path[:-1] == ("inputs", LABEL):  # texts of several directions
+    if {"file", "pairs"} & {*path[1:]} or path[1:] == (LABEL, "pair"):  # of several directions
         entry = {"file": "text/train", "pairs": ["en-de"]}
-        config |= {"languages": None, "pairs": ["en-de"], "train": [entry]}
+        config |= {"languages": None, "pairs": ["en-de"], "train": entry}
         config["inputs"] = {LABEL: {"file": "text/test.en", "pair": "en-de"}}
     part, last = config, path[-1]
     for key, following in pairwise(path):
@@ -167,8 +171,7 @@ def words_of(plan: str, folder: Path) -> list[str]:
 @pytest.mark.parametrize(("kind", "path", "text"), TEXTS, ids=name_of_parameter)
 def test_no_text_of_a_config_runs_a_program(tmp_path, kind, path, text):
     text = HOSTILE[text]
-    changes = {key: value for key, value in EXPERIMENTS[kind].items() if key != "schema"}
-    experiment = kind(tmp_path, **changes)
+    experiment = kind(tmp_path, **EXPERIMENTS[kind][1])
     if kind is Experiment:
         write_corpus(tmp_path / "text")
     if path[-1] == "data" and path[0] != "start":

@@ -191,7 +191,7 @@ def test_an_imported_start_is_exported_to_its_class_again(adapted, tmp_path):
         ({"start": None}, "config.learning_rate must be above 0 without start, but is 0"),
         ({"start": "nosuch"}, "config.start: nosuch does not exist: give a folder of transformers"),
         ({"start": "text"}, "config.start: text has no model.json: name a folder that has one"),
-        ({"start": {"data": "model"}}, "config.start must have the keys checkpoint, but lacks "),
+        ({"start": {"data": "model"}}, "config.start lacks the keys checkpoint: add them"),
         ({"start": "."}, "config.start must lie outside of folder, ., whose content depends on it"),
         (
             {"languages": ["de", "en"]},
