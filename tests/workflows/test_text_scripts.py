@@ -384,3 +384,34 @@ def test_a_terminated_encoding_leaves_no_worker_behind(tmp_path):
     for pid in map(int, pids.read_text().split()):
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+# Selection of pairs
+
+
+@pytest.mark.parametrize("train", [None, 2])
+def test_selected_sentences_have_frequent_words_and_are_in_one_split(tmp_path, monkeypatch, train):
+    texts = {
+        "valid": [("a b", "d e"), ("a", "d e"), ("a b c a", "d e"), ("a q", "d e")],
+        "test": [("a b", "f e"), ("a c", "d e"), ("b a", "e d")],  # two have a sentence of valid
+        "train": [("a b c", "d e f"), ("a b c", "d e f"), ("a b c", "f d"), ("A c b", "f e d"),
+                  ("b a", "d f e"), ("c b", "e d"), ("c q", "d e f"), ("c", "d f")],
+    }  # fmt: skip
+    for split, pairs in texts.items():
+        for lang, lines in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
+            content = gzip.compress("".join(f"{line}\n" for line in lines).encode())
+            (tmp_path / f"{split}.{lang}.gz").write_bytes(content)
+    words = [*("--words", 2, 3), *("--frequent", 3, 3), *("--valid", 1), *("--test", 1)]
+    words += [] if train is None else ["--train", train]
+    (tmp_path / "data").mkdir()
+    arguments = ["select_pairs.py", tmp_path, tmp_path / "data", *words]
+    monkeypatch.setattr("sys.argv", [*map(str, arguments)])
+    script("demo/select_pairs").main()
+    files = (tmp_path / "data" / f"train.{lang}.gz" for lang in ("en", "de"))
+    selected = [*zip(*map(read_lines, files), strict=True)]
+    assert [*read_lines(tmp_path / "data" / "valid.de.gz")] == ["d e"]
+    assert [*read_lines(tmp_path / "data" / "test.en.gz")] == ["b a"]
+    if train is None:
+        assert selected == [("a b c", "d e f"), ("a b c", "f d"), ("A c b", "f e d")]
+    else:  # one translation of a sentence
+        assert {*selected} == {("a b c", "d e f"), ("A c b", "f e d")}
