@@ -126,11 +126,11 @@ class Vocabulary:
     def special_tokens(self) -> set[str]:
         """The tags, and the tokens that ``model.json`` names or that the task adds."""
         description, marked = self.description, read_task(task_options(self.state))
-        marks = description.all_directions.marks
+        framing = description.all_directions.framing
         return {
             *description.all_directions.all_tags,
-            *marks.source_tokens,
-            *marks.target_tokens,
+            *framing.source_tokens,
+            *framing.target_tokens,
             *description.end_tokens,
             *(token for sequence in description.suppress_sequences for token in sequence),
             *(marked[1] if marked else ()),
@@ -383,7 +383,7 @@ def add_languages(folder: Path, out: Path, new_languages: Mapping[str, str]) -> 
             f"{folder} has no language tags, so a new language can't have one: new languages need "
             "a multilingual model"
         )
-    if directions.marks.target_end == TARGET:
+    if directions.framing.target_end == TARGET:
         raise UserError(
             f"{folder} ends translations with the target language's tag, and a copy of this tag "
             "would take half of its probability: new languages need a model that ends with </s>"

@@ -91,7 +91,7 @@ def test_a_trimmed_model_reads_its_text_as_before_and_no_removed_token(trimmed):
 def test_a_trimmed_model_computes_the_logits_of_the_tokens_that_stay(trimmed):
     folder, out, *_ = trimmed
     (old, old_words), (new, new_words) = load(folder), load(out)
-    marks = old.description.all_directions.mark(*old.description.languages)
+    marks = old.description.all_directions.frame(*old.description.languages)
     lines = [tokenizer.encode(TEXT[0]) for tokenizer in old.description.tokenizers]
     sides = [
         [*marks.source_prefix, *lines[0], *marks.source_end],

@@ -23,7 +23,7 @@ from ..files import open_text, validate
 from ..text.subwords import GPT2_NUMBERS, Gpt2, SentencePiece
 from ..text.tokenizer import SPECIAL_SYMBOLS, UNKNOWN, Tokenizer
 from ..text.whitespace import normalise_with_indices
-from ..translate.directions import UNMARKED, Directions, summarize_names
+from ..translate.directions import PLAIN, Directions, summarize_names
 from ..translate.model_json import DirectionsJson
 
 #: keyword of `DietTokenizer` -> name of the file in a saved folder
@@ -139,15 +139,15 @@ class DietTokenizer(PreTrainedTokenizerFast):
         kind, model = next(iter(models.items()))
         source = self.files["vocab_file"]
         target = self.files["target_vocab_file"] or source
-        marks, known = UNMARKED, self.all_directions
+        framing, known = PLAIN, self.all_directions
         if known:
             check_languages(known, self.source_lang, self.target_lang)
-            marks = known.mark(str(self.source_lang), str(self.target_lang))
+            framing = known.frame(str(self.source_lang), str(self.target_lang))
         self.backends: list[Any] = []
         target_model = self.files["target_sentencepiece_file"] or model
         for path, subwords, language, before, after in (
-            (source, model, self.source_lang, marks.source_prefix, marks.source_end),
-            (target, target_model, self.target_lang, marks.target_prefix, (marks.target_end,)),
+            (source, model, self.source_lang, framing.source_prefix, framing.source_end),
+            (target, target_model, self.target_lang, framing.target_prefix, (framing.target_end,)),
         ):
             text = Tokenizer(
                 kind, Path(subwords), language or "en", self.moses, self.do_lower_case,

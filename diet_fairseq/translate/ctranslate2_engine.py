@@ -71,15 +71,15 @@ class CTranslate2Engine(Engine):
     def search(
         self, sentences: Sequence[Sequence[str]], max_length: int, options: Search
     ) -> list[list[Hypothesis]]:
-        marks, limit = options.marks, max_length + options.marks.target_length
+        framing, limit = options.framing, max_length + options.framing.target_length
         # the export lets CTranslate2 add the end and the start if both are </s>
-        end = marks.source_end if marks.has_own_ends else ()
-        sources = [[*marks.source_prefix, *sentence, *end] for sentence in sentences]
-        start = [marks.target_start] if marks.has_own_ends else []
+        end = framing.source_end if framing.has_own_ends else ()
+        sources = [[*framing.source_prefix, *sentence, *end] for sentence in sentences]
+        start = [framing.target_start] if framing.has_own_ends else []
         try:
             results = self.model.translate_batch(
                 sources,
-                target_prefix=[[*start, *marks.target_prefix]] * len(sources),
+                target_prefix=[[*start, *framing.target_prefix]] * len(sources),
                 beam_size=options.beam,
                 num_hypotheses=options.beam,
                 length_penalty=options.engine_lenpen,
@@ -90,7 +90,7 @@ class CTranslate2Engine(Engine):
                 # fairseq's search never writes <pad>
                 suppress_sequences=[["<pad>"], *map(list, options.suppress_sequences)],
                 disable_unk=options.no_unk,
-                end_token=[marks.target_end, *options.end_tokens],
+                end_token=[framing.target_end, *options.end_tokens],
                 return_scores=True,
                 return_end_token=True,
             )
@@ -105,14 +105,14 @@ class CTranslate2Engine(Engine):
                 self._score(sources, hypotheses, options, start)
             else:
                 self._add_ends(sources, hypotheses, options, start)
-                if marks.target_prefix:
+                if framing.target_prefix:
                     self._add_forced(sources, hypotheses, options, start)
         except Exception as error:  # CTranslate2 raises many types
             raise UserError(
                 f"CTranslate2 can't translate with {self.folder} ({one_line(str(error))}): give a "
                 "smaller --beam, or export the model again"
             ) from error
-        special = marks.target_tokens | {EOS}
+        special = framing.target_tokens | {EOS}
         return [
             [
                 replace(hypothesis, tokens=[t for t in hypothesis.tokens if t not in special])
@@ -129,7 +129,7 @@ class CTranslate2Engine(Engine):
         start: list[str],
     ) -> None:
         """Add the step of the end token, and its score, to hypotheses that lack the token."""
-        target_end, lenpen = options.marks.target_end, options.engine_lenpen
+        target_end, lenpen = options.framing.target_end, options.engine_lenpen
         unfinished = [
             (row, rank)
             for row, beam in enumerate(hypotheses)
@@ -160,7 +160,7 @@ class CTranslate2Engine(Engine):
 
         CTranslate2 only includes the number of forced tokens in the length.
         """
-        prefix, lenpen = options.marks.target_prefix, options.engine_lenpen
+        prefix, lenpen = options.framing.target_prefix, options.engine_lenpen
         scores = self._log_probabilities(sources, [[*start, *prefix]] * len(sources))
         for row, log_probabilities in enumerate(scores):
             forced = sum(log_probabilities[: len(prefix)])
@@ -177,7 +177,7 @@ class CTranslate2Engine(Engine):
         start: list[str],
     ) -> None:
         """Compute the scores of all hypotheses, with their ends and forced tokens."""
-        target_end, lenpen = options.marks.target_end, options.engine_lenpen
+        target_end, lenpen = options.framing.target_end, options.engine_lenpen
         end = [target_end] if target_end != EOS else []  # CTranslate2 adds </s> to every target
         ends = {target_end, *options.end_tokens}
         scored_sources, targets = [], []

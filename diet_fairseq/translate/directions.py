@@ -15,7 +15,7 @@ from ..text.languages import match_language
 #: pattern of a language's code, which is part of the file names of dictionaries
 LANGUAGE = re.compile(r"[A-Za-z0-9][\w-]{0,31}", re.ASCII)
 EOS = "</s>"
-#: tokens of `Marks` that `Directions.mark` replaces by the tags of the two languages
+#: tokens of `Framing` that `Directions.frame` replaces by the tags of the two languages
 SOURCE, TARGET = "{source}", "{target}"
 #: value of fairseq's --lang-tok-style -> format of a language's tag
 TAG_STYLES = {"multilingual": "__{}__", "mbart": "[{}]"}
@@ -26,7 +26,7 @@ NAMED = 20
 
 
 @dataclass(frozen=True)
-class Marks:
+class Framing:
     """The tokens around a source sentence and around its translation.
 
     Attributes:
@@ -68,13 +68,13 @@ class Marks:
         """The tokens around the translation."""
         return {self.target_start, *self.target_prefix, self.target_end}
 
-    def fill(self, tags: Mapping[str, str]) -> "Marks":
-        """The marks with `SOURCE` and `TARGET` replaced by ``tags``."""
+    def fill(self, tags: Mapping[str, str]) -> "Framing":
+        """The framing with `SOURCE` and `TARGET` replaced by ``tags``."""
 
         def fill_all(tokens: tuple[str, ...]) -> tuple[str, ...]:
             return tuple(tags.get(token, token) for token in tokens)
 
-        return Marks(
+        return Framing(
             fill_all(self.source_prefix),
             fill_all(self.source_end),
             tags.get(self.target_start, self.target_start),
@@ -83,10 +83,10 @@ class Marks:
         )
 
 
-#: the marks of a bilingual model
-UNMARKED = Marks()
-#: names of the fields of `Marks`
-MARKS = tuple(vars(UNMARKED))
+#: the framing of bilingual models
+PLAIN = Framing()
+#: names of the fields of `Framing`
+FRAMING_FIELDS = tuple(vars(PLAIN))
 
 
 @dataclass(frozen=True)
@@ -96,12 +96,12 @@ class Directions:
     Attributes:
         tags: language -> tag; a language without a tag in any direction may be missing
         pairs: source and target languages; empty: all pairs of languages in ``tags``
-        marks: the marks of every direction; `SOURCE` and `TARGET` stand for the tags
+        framing: the framing of every direction; `SOURCE` and `TARGET` stand for the tags
     """
 
     tags: Mapping[str, str]
     pairs: tuple[tuple[str, str], ...] = ()
-    marks: Marks = UNMARKED
+    framing: Framing = PLAIN
 
     @property
     def targets(self) -> dict[str, list[str]]:
@@ -152,29 +152,29 @@ class Directions:
                 f"{summarize_names(targets[source])}, but is {one_line(target)}"
             )
 
-    def mark(self, source: str, target: str) -> Marks:
-        """The marks of a direction, with its tags."""
+    def frame(self, source: str, target: str) -> Framing:
+        """The framing of a direction, with its tags."""
         tags = {SOURCE: self.tags.get(source, ""), TARGET: self.tags.get(target, "")}
-        return self.marks.fill(tags)
+        return self.framing.fill(tags)
 
     def check_vocabularies(
         self, source: Collection[str], target: Collection[str], names: str
     ) -> None:
-        """Refuse vocabularies without the marks of every direction.
+        """Refuse vocabularies without the framing of every direction.
 
         Args:
             names: names of the vocabularies, for the error
 
         Raises:
-            UserError: a mark is missing
+            UserError: a token is missing
         """
         # if all pairs are allowed, one pair with each source and each target suffices
         targets = self.targets
         pairs = self.pairs or [(name, next(iter(targets[name]), name)) for name in self.tags]
         pairs = [*pairs, *((pair[1], pair[0]) for pair in pairs if not self.pairs)]
         for pair in pairs:
-            marks = self.mark(*pair)
-            for tokens, words in ((marks.source_tokens, source), (marks.target_tokens, target)):
+            framing = self.frame(*pair)
+            for tokens, words in ((framing.source_tokens, source), (framing.target_tokens, target)):
                 if missing := sorted(tokens.difference(words)):
                     raise UserError(
                         f"{names} must have the tag of every language, but {missing[0]!r}, which "
@@ -196,13 +196,13 @@ def summarize_names(languages: Iterable[str]) -> str:
 def read_task(task: Mapping[str, Any]) -> tuple[Directions, list[str]] | None:
     """The directions of a fairseq task, and the tokens that it adds to its dictionaries.
 
-    The tokens are in fairseq's order. The result is None for tasks that do not mark directions.
+    The tokens are in fairseq's order. The result is None for tasks without tags.
 
     Args:
         task: the task's options in a checkpoint, which are untrusted
 
     Raises:
-        UserError: the task marks directions in a way that is not supported
+        UserError: the task frames sentences in a way that is not supported
     """
     readers = {
         "translation_multi_simple_epoch": _read_simple_epoch,
@@ -235,11 +235,11 @@ def _read_simple_epoch(task: Mapping[str, Any]) -> tuple[Directions, list[str]]:
         raise _unsupported_option(f"--langtoks {(encoder, decoder)}")
     before = {None: (), "src": (SOURCE,), "tgt": (TARGET,)}[encoder]
     if _is_set(task, "lang_tok_replacing_bos_eos"):
-        marks = Marks(source_end=before or (EOS,), target_start=TARGET if decoder else EOS)
+        framing = Framing(source_end=before or (EOS,), target_start=TARGET if decoder else EOS)
     else:
-        marks = Marks(source_prefix=before, target_prefix=(TARGET,) if decoder else ())
+        framing = Framing(source_prefix=before, target_prefix=(TARGET,) if decoder else ())
     if in_dictionary:
-        return Directions(tags, marks=marks), []
+        return Directions(tags, framing=framing), []
     added = []
     for kind in _split_words(task.get("langtoks_specs") or "main"):
         ending = next((TAG_ENDINGS[end] for end in TAG_ENDINGS if kind.endswith(end)), "")
@@ -247,30 +247,30 @@ def _read_simple_epoch(task: Mapping[str, Any]) -> tuple[Directions, list[str]]:
     extra_data = task.get("extra_data")
     if style == TAG_STYLES["mbart"] or (extra_data and "mono_dae" in extra_data):
         added.append("<mask>")
-    return Directions(tags, marks=marks), added
+    return Directions(tags, framing=framing), added
 
 
 def _read_multilingual(task: Mapping[str, Any]) -> tuple[Directions, list[str]]:
     pairs, encoder = _read_pairs(task), task.get("encoder_langtok")
     tags = {name: f"__{name}__" for name in sorted({name for pair in pairs for name in pair})}
-    marks = Marks(
+    framing = Framing(
         source_end=({"src": SOURCE, "tgt": TARGET}.get(str(encoder), EOS),),
         target_start=TARGET if _is_set(task, "decoder_langtok") else EOS,
     )
-    return Directions(tags, tuple(pairs), marks), list(tags.values()) if marks != UNMARKED else []
+    return Directions(tags, tuple(pairs), framing), list(tags.values()) if framing != PLAIN else []
 
 
 def _read_pretrained_bart(task: Mapping[str, Any]) -> tuple[Directions, list[str]]:
     tags = {name: f"[{name}]" for name in _read_languages(task.get("langs"))}
     pair = _read_languages([task.get("source_lang"), task.get("target_lang")])
-    marks = Marks(
+    framing = Framing(
         source_prefix=("<s>",) if _is_set(task, "prepend_bos") else (),
         source_end=(EOS, SOURCE),
         target_start=TARGET,
         target_end=TARGET,
     )
     pairs = ((pair[0], pair[1]),) if len(pair) == 2 else ()
-    return Directions(tags, pairs, marks), [*tags.values(), "<mask>"]
+    return Directions(tags, pairs, framing), [*tags.values(), "<mask>"]
 
 
 def _read_pairs(task: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -308,7 +308,7 @@ def _is_set(task: Mapping[str, Any], name: str) -> bool:
 
 
 def _unsupported_option(option: str) -> UserError:
-    """The error for an option that puts language tags where `Marks` has no place."""
+    """The error for an option that puts language tags where `Framing` has no place."""
     return UserError(
         f"the checkpoint was trained with {one_line(option[:80])}, whose language tokens are "
         "not supported here: translate with fairseq-generate"

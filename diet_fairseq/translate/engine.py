@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any
 
 from ..errors import check_at_least
-from .directions import UNMARKED, Marks
+from .directions import PLAIN, Framing
 
 #: defaults of fairseq-generate's --max-len-a and --max-len-b here (Vaswani et al. 2017, 6.1)
 MAX_LEN_A, MAX_LEN_B = 1.0, 50
@@ -27,11 +27,11 @@ class Search:
         penalty: formula of the length penalty, "fairseq" or "tensor2tensor"
             (`ModelDescription.penalty`)
         no_unk: whether <unk> is forbidden in translations
-        marks: tokens around the sentences, which mark the direction
+        framing: tokens around the sentences, which mark the direction
         no_repeat_ngram_size: size of the n-grams that a translation must not repeat; 0: none.
             As in CTranslate2, n-grams count forced tokens, but not the decoder's first input
         max_len_a, max_len_b: a translation has at most a * S + b tokens without </s>. As in
-            fairseq-generate, S is the length of the source, and both lengths count `marks` and
+            fairseq-generate, S is the length of the source, and both lengths count `framing` and
             the length of the source counts </s>
         min_length: least number of tokens before the end of a translation, forced tokens included
         suppress_sequences: sequences of tokens that a translation must not contain
@@ -43,7 +43,7 @@ class Search:
     lenpen: float = 1.0
     penalty: str = "fairseq"
     no_unk: bool = False
-    marks: Marks = UNMARKED
+    framing: Framing = PLAIN
     no_repeat_ngram_size: int = 0
     max_len_a: float = MAX_LEN_A
     max_len_b: int = MAX_LEN_B
@@ -63,9 +63,9 @@ class Search:
         return search
 
     def max_length(self, subwords: int) -> int:
-        """The largest length of the translation of a source, both without `marks` and </s>."""
-        limit = int(self.max_len_a * (subwords + 1 + self.marks.source_length) + self.max_len_b)
-        return max(1, limit - self.marks.target_length)
+        """The largest length of the translation of a source, both without `framing` and </s>."""
+        limit = int(self.max_len_a * (subwords + 1 + self.framing.source_length) + self.max_len_b)
+        return max(1, limit - self.framing.target_length)
 
     @property
     def is_restricted(self) -> bool:
@@ -94,7 +94,7 @@ class Search:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """Subwords without </s> and marks, and their log-probability divided by the length penalty.
+    """Subwords without </s> and framing, and their log-probability divided by the length penalty.
 
     ``steps`` is the number of the decoder's steps, including the steps of </s> and special tokens.
     """
@@ -119,7 +119,7 @@ class Engine(ABC):
     def search(
         self, sentences: Sequence[Sequence[str]], max_length: int, options: Search
     ) -> list[list[Hypothesis]]:
-        """All hypotheses of the beam, of at most ``max_length`` subwords without </s> and marks.
+        """All hypotheses of the beam, of at most ``max_length`` subwords without </s> and framing.
 
         As in fairseq, the score includes the log-probability of forced tokens, and the length
         includes their number. The exponent of the length penalty is ``options.engine_lenpen``.
@@ -137,7 +137,7 @@ class Engine(ABC):
         """
         limits = [options.max_length(len(sentence)) for sentence in sentences]
         if self.max_target_length is not None:
-            most = max(1, self.max_target_length - options.marks.target_length)
+            most = max(1, self.max_target_length - options.framing.target_length)
             limits = [min(limit, most) for limit in limits]
         batch_limit = max(limits)
         results = self.search(sentences, batch_limit, options)

@@ -13,7 +13,7 @@ from fairseq.tasks.translation import TranslationTask
 from torch import Tensor
 
 from ..errors import UserError, one_line
-from .directions import Marks
+from .directions import Framing
 from .engine import Engine, Hypothesis, Search
 from .loading import LoadedModel
 from .restricted_search import RestrictedBeamSearch
@@ -64,23 +64,25 @@ class FairseqEngine(Engine):
     def search(
         self, sentences: Sequence[Sequence[str]], max_length: int, options: Search
     ) -> list[list[Hypothesis]]:
-        marks = options.marks
-        sources = [self._encode(sentence, marks) for sentence in sentences]
+        framing = options.framing
+        sources = [self._encode(sentence, framing) for sentence in sentences]
         lengths = torch.tensor([len(source) for source in sources])
         dataset = self.task.build_dataset_for_inference(sources, lengths)
         batch = dataset.collater([dataset[index] for index in range(len(sources))])
         batch = utils.apply_to_sample(lambda tensor: tensor.to(self.device), batch)
-        limit = max_length + marks.target_length
+        limit = max_length + framing.target_length
         config = GenerationConfig(
             beam=options.beam, lenpen=options.engine_lenpen, max_len_a=0, max_len_b=limit,
             min_len=min(options.min_length, limit), unkpen=math.inf if options.no_unk else 0.0,
         )  # fmt: skip
-        start, end = (self.target.index(token) for token in (marks.target_start, marks.target_end))
-        forced = torch.tensor([self.target.index(token) for token in marks.target_prefix])
+        start, end = (
+            self.target.index(token) for token in (framing.target_start, framing.target_end)
+        )
+        forced = torch.tensor([self.target.index(token) for token in framing.target_prefix])
         # the generator of a user's task may lack these options
         ends = {"extra_gen_cls_kwargs": {"eos": end}} if end != self.target.eos() else {}
         tokens: dict[str, Any] = {"bos_token": start} if start != end else {}
-        if marks.target_prefix:
+        if framing.target_prefix:
             tokens["prefix_tokens"] = forced.expand(len(sources), -1).to(self.device)
         with self._lock:
             generator = self.task.build_generator(self.models, config, **ends)
@@ -93,25 +95,25 @@ class FairseqEngine(Engine):
             for index in range(len(sources))
         ]
 
-    def _encode(self, sentence: Sequence[str], marks: Marks) -> Tensor:
-        """(T,) int64 indices, with marks and </s>; special tokens in the text become <unk>."""
+    def _encode(self, sentence: Sequence[str], framing: Framing) -> Tensor:
+        """(T,) int64 indices, with framing and </s>; special tokens in the text become <unk>."""
         indices = [self.source.index(token) for token in sentence]
         words = [n if n >= self.source.nspecial else self.source.unk() for n in indices]
         before, after = (
             [self.source.index(token) for token in tokens]
-            for tokens in (marks.source_prefix, marks.source_end)
+            for tokens in (framing.source_prefix, framing.source_end)
         )
         return torch.tensor([*before, *words, *after])
 
     def _hypothesis(self, result: dict[str, Any], options: Search) -> Hypothesis:
-        marks, indices = options.marks, result["tokens"].tolist()
+        framing, indices = options.framing, result["tokens"].tolist()
         score, steps = float(result["score"]), len(indices)
         if steps > 1 and self.target[indices[-2]] in options.end_tokens:
             # fairseq adds </s> after another end token, which the model did not choose
             score *= (steps / (steps - 1)) ** options.engine_lenpen
             steps -= 1
         special = {self.target.eos(), self.target.pad(), self.target.bos()}
-        special |= {self.target.index(token) for token in marks.target_tokens}
+        special |= {self.target.index(token) for token in framing.target_tokens}
         tokens = [self.target[index] for index in indices if index not in special]
         return Hypothesis(tokens, score, steps)
 

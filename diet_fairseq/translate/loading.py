@@ -241,7 +241,7 @@ def _build_multilingual_task(
 ) -> TranslationTask | None:
     """fairseq's task ``translation`` with a multilingual model's dictionaries, or None.
 
-    The dictionaries contain the tags of languages, which the engines add to sentences (`Marks`).
+    The dictionaries contain the tags of languages, which the engines add to sentences (`Framing`).
     """
     options = task_options(state)
     marked = read_task(options)

@@ -18,7 +18,7 @@ from ..errors import UserError, one_line
 from ..files import MAX_VOCABULARY_BYTES, atomic_file, check_regular, read_json_object
 from ..text.subwords import check_vocabulary
 from ..text.tokenizer import Tokenizer
-from .directions import EOS, LANGUAGE, MARKS, SOURCE, TARGET, Directions, Marks
+from .directions import EOS, FRAMING_FIELDS, LANGUAGE, SOURCE, TARGET, Directions, Framing
 
 MODEL_JSON = "model.json"
 #: the file of an imported model with fairseq-train's options for its shape, except ``--arch``
@@ -230,7 +230,7 @@ class _Subwords(BaseModel, strict=True):
 
 
 class DirectionsJson(BaseModel, strict=True):
-    """The fields of `Directions` and of its `Marks`."""
+    """The fields of `Directions` and of its `Framing`."""
 
     tags: dict[Language, Token] = {}
     pairs: Annotated[tuple[Pair, ...], Field(strict=False)] = ()
@@ -241,14 +241,14 @@ class DirectionsJson(BaseModel, strict=True):
     target_end: Token = EOS
 
     def directions(self) -> Directions:
-        marks = Marks(**{name: getattr(self, name) for name in MARKS})
-        return Directions(self.tags, self.pairs, marks)
+        framing = Framing(**{name: getattr(self, name) for name in FRAMING_FIELDS})
+        return Directions(self.tags, self.pairs, framing)
 
 
 def directions_json(directions: Directions) -> dict[str, Any]:
     """The directions as JSON, with the keys of `DirectionsJson`."""
     pairs = [list(pair) for pair in directions.pairs]
-    return {"tags": dict(directions.tags), "pairs": pairs, **vars(directions.marks)}
+    return {"tags": dict(directions.tags), "pairs": pairs, **vars(directions.framing)}
 
 
 class _ModelJson(BaseModel, strict=True):
@@ -326,8 +326,8 @@ def read_model_json(folder: Path) -> ModelDescription:
 
 def _check_tags(directions: Directions, path: Path) -> None:
     """Refuse directions in which a language needs a tag and has none."""
-    marks = directions.marks
-    marked = marks.source_tokens | marks.target_tokens
+    framing = directions.framing
+    marked = framing.source_tokens | framing.target_tokens
     for pair in directions.pairs:
         for language, place in zip(pair, (SOURCE, TARGET), strict=True):
             if place in marked and language not in directions.tags:

@@ -27,7 +27,7 @@ class RestrictedBeamSearch(BeamSearch):
     def __init__(self, dictionary: Dictionary, options: Search, end: int) -> None:
         super().__init__(dictionary)
         self.end, self.ngram_size = end, options.no_repeat_ngram_size
-        self.forced, self.min_length = len(options.marks.target_prefix), options.min_length
+        self.forced, self.min_length = len(options.framing.target_prefix), options.min_length
         self.end_tokens = [dictionary.index(token) for token in options.end_tokens]
         sequences = [
             [dictionary.index(token) for token in sequence]

@@ -250,10 +250,10 @@ class Translator:
         )
         self._directions.check(source, target)
         self._check_script(lines, source, target)
-        marks = self._directions.mark(source, target)
-        max_length = max(1, self.max_source_length - marks.source_length)
+        framing = self._directions.frame(source, target)
+        max_length = max(1, self.max_source_length - framing.source_length)
         search = self.search.replace_options(
-            marks=marks,
+            framing=framing,
             nbest=nbest,
             beam=beam,
             lenpen=lenpen,

@@ -87,8 +87,8 @@ class StartText:
 
     def __init__(self, folder: Path, side: int, longest: int, is_tagged: bool = True) -> None:
         model = read_model_json(folder)
-        marks = model.all_directions.mark(model.source_lang, model.target_lang)
-        self.prefix = [*(marks.source_prefix, marks.target_prefix)[side]] if is_tagged else []
+        framing = model.all_directions.frame(model.source_lang, model.target_lang)
+        self.prefix = [*(framing.source_prefix, framing.target_prefix)[side]] if is_tagged else []
         self.side = side
         limit = (model.max_source_length, model.max_target_length)[side]
         self.longest = min(longest, limit or longest)

@@ -65,7 +65,7 @@ def main() -> None:
     # fairseq-generate has its own penalty only; the other one ranks all that the beam has kept.
     lenpen, nbest = (search.lenpen, 1) if search.penalty == "fairseq" else (0, search.beam)
     direction = description.source_lang, description.target_lang
-    marks = description.all_directions.mark(*direction)
+    framing = description.all_directions.frame(*direction)
     if description.suppress_sequences or description.end_tokens:
         print(
             "warning: fairseq-generate lacks the options suppress_sequences and end_tokens of "
@@ -81,7 +81,7 @@ def main() -> None:
         "--max-len-a", str(max_len_a), "--max-len-b", str(description.max_len_b),
         "--min-len", str(description.min_target_length),
         "--no-repeat-ngram-size", str(description.no_repeat_ngram_size),
-        "--prefix-size", str(len(marks.target_prefix)),  # the reference begins with the tags, too
+        "--prefix-size", str(len(framing.target_prefix)),  # the reference begins with the tags, too
         "--max-tokens", "4000", "--skip-invalid-size-inputs-valid-test",
         *shlex.split(args.task_options),
     ]  # fmt: skip
@@ -102,7 +102,7 @@ def main() -> None:
         search.select_best(hypotheses[number])[0].tokens if line else []
         for number, line in enumerate(lines)
     )
-    words = ([token for token in tokens if token not in marks.target_tokens] for tokens in best)
+    words = ([token for token in tokens if token not in framing.target_tokens] for tokens in best)
     write_lines(args.output, map(target.decode, words))
 
 

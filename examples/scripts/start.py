@@ -64,7 +64,7 @@ TASK = "task"
 #: folder with the files for `export hf --original`
 ORIGINAL = "original"
 
-#: marks before sentences -> options of fairseq's multilingual task
+#: tokens before a source -> options of fairseq's multilingual task
 TAG_OPTIONS = {
     (): [], (SOURCE_TAG,): ["--encoder-langtok", "src"], (TARGET_TAG,): ["--encoder-langtok", "tgt"]
 }  # fmt: skip
@@ -241,13 +241,13 @@ def write_task(folder: Path, place: Path, directions: Sequence[Direction], path:
         UserError: the model has no tags in the places where the task puts them
     """
     description = read_model_json(folder)
-    known, marks = description.all_directions, description.all_directions.marks
+    known, framing = description.all_directions, description.all_directions.framing
     tags = find_tags(known, directions)
     fault = None
     if missing := ", ".join(name for name, tag in tags.items() if tag is None):
         fault = f"{path} has none for {missing}"
-    elif marks.source_prefix not in TAG_OPTIONS:
-        fault = f"{path} writes {' '.join(marks.source_prefix)} before a source"
+    elif framing.source_prefix not in TAG_OPTIONS:
+        fault = f"{path} writes {' '.join(framing.source_prefix)} before a source"
     if fault:
         raise UserError(
             "start must have a tag for every language of several directions, at most one before a "
@@ -262,7 +262,8 @@ def write_task(folder: Path, place: Path, directions: Sequence[Direction], path:
                 f"start must have one vocabulary for sources and targets, but {path} has two, and "
                 f"{both[0]} is both: adapt the directions in configs of their own"
             )
-    words = [*TAG_OPTIONS[marks.source_prefix], *["--decoder-langtok"] * bool(marks.target_prefix)]
+    words = [*TAG_OPTIONS[framing.source_prefix]]
+    words += ["--decoder-langtok"] if framing.target_prefix else []
     names = {tag: TAG_STYLES["multilingual"].format(name) for name, tag in tags.items()}
     (folder / TASK).mkdir()
     for side, dictionary in zip(SIDES, dictionaries, strict=True):
@@ -294,14 +295,14 @@ def is_one_vocabulary(description: ModelDescription, dictionaries: Sequence[Path
 
 def check_tags(description: ModelDescription, path: Path, scores_bleu: bool) -> None:
     """Refuse language tags, and scores of BLEU while training, that text can't express."""
-    marks = description.all_directions.mark(description.source_lang, description.target_lang)
-    if marks.has_own_ends or marks.target_end != EOS:
+    framing = description.all_directions.frame(description.source_lang, description.target_lang)
+    if framing.has_own_ends or framing.target_end != EOS:
         raise UserError(
             f"start must mark languages before its sentences, but {path} marks them in place of "
             "</s> or behind it, as mBART-25 does: start from mBART-50, NLLB, M2M-100 "
             "or OPUS-MT, or run fairseq-train with the model's own task"
         )
-    if scores_bleu and (marks.target_prefix or description.subwords not in JOINED):
+    if scores_bleu and (framing.target_prefix or description.subwords not in JOINED):
         raise UserError(
             "validation must be loss for a start whose translations begin with a tag or whose "
             f"subwords are {description.subwords}, but is bleu: leave it out"

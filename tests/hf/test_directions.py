@@ -61,7 +61,7 @@ def test_generate_translates_as_translate_does(model, tmp_path):
         Translator(model.path, **model.options(first)),
         Translator(tmp_path / "back"),
     )
-    marks = read_model_json(tmp_path / "hf").directions.marks
+    marks = read_model_json(tmp_path / "hf").directions.framing
     if model.sides:  # IndicTrans2's tags are in its source alone
         with pytest.raises(UserError, match="no language has a tag in the target dictionary"):
             tokenizer.get_lang_id(first[1])

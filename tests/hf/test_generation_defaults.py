@@ -21,7 +21,7 @@ from diet_fairseq.hf.convert.generation import (
 )
 from diet_fairseq.hf.convert.to_transformers import convert, generation_config
 from diet_fairseq.hf.convert.translation import TAGGED, Bart, Marian
-from diet_fairseq.translate.directions import Directions, Marks
+from diet_fairseq.translate.directions import Directions, Framing
 from diet_fairseq.translate.engine import Search
 from diet_fairseq.translate.model_json import read_model_json
 from diet_fairseq.translate.translator import load_engine
@@ -260,7 +260,7 @@ def test_bart_s_forced_start_is_its_mark(tmp_path):
     folder = originals.bart(tmp_path / "folder")
     config = transformers.AutoConfig.from_pretrained(folder)
     vocabulary = Bart().vocabularies(folder, config)[-1]
-    directions = Directions({}, (("en", "de"),), Marks(target_prefix=("<s>",)))
+    directions = Directions({}, (("en", "de"),), Framing(target_prefix=("<s>",)))
     for number, unsupported in ((0, {}), (None, {"forced_bos_token_id": None})):
         (folder / "generation_config.json").write_text(json.dumps({"forced_bos_token_id": number}))
         result = import_generation(folder, config, vocabulary, directions, "en")
@@ -294,9 +294,9 @@ def test_ngrams_count_the_forced_tag_as_in_transformers(size, tmp_path):
     main(["export", "ctranslate2", str(tmp_path / "out"), str(tmp_path / "ctranslate2")])
     for name in ("out", "ctranslate2"):
         description = read_model_json(tmp_path / name)
-        marks = description.all_directions.mark("en", "de")
+        marks = description.all_directions.frame("en", "de")
         options = Search(
-            beam=1, marks=marks, no_repeat_ngram_size=size, max_len_a=0, max_len_b=12,
+            beam=1, framing=marks, no_repeat_ngram_size=size, max_len_a=0, max_len_b=12,
             min_length=12,
         )  # fmt: skip
         [hypothesis] = load_engine([description]).translate([["▁the", "▁fox"]], options)[0]

@@ -18,7 +18,7 @@ from diet_fairseq.hf.convert import translation
 from diet_fairseq.hf.convert.translation import TAGGED, MBart, Translation
 from diet_fairseq.text.subwords import SentencePiece
 from diet_fairseq.text.tokenizer import Tokenizer
-from diet_fairseq.translate.directions import EOS, SOURCE, TARGET, Marks
+from diet_fairseq.translate.directions import EOS, SOURCE, TARGET, Framing
 from diet_fairseq.translate.engine import Hypothesis
 from diet_fairseq.translate.fairseq_engine import FairseqEngine
 from diet_fairseq.translate.model_json import read_model_json
@@ -320,12 +320,12 @@ def test_a_tokenizer_that_can_not_be_built_is_named(tmp_path, capsys):
 
 
 def move_tag(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MBart, "marks", lambda self, texts: TAGGED)
+    monkeypatch.setattr(MBart, "framing", lambda self, texts: TAGGED)
 
 
 def move_forced_tag(monkeypatch: pytest.MonkeyPatch) -> None:
-    marks = Marks(source_end=(EOS, SOURCE), target_prefix=(TARGET,))
-    monkeypatch.setattr(MBart, "marks", lambda self, texts: marks)
+    marks = Framing(source_end=(EOS, SOURCE), target_prefix=(TARGET,))
+    monkeypatch.setattr(MBart, "framing", lambda self, texts: marks)
 
 
 def lose_language(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from diet_fairseq.hf.convert.translation import Marian
 from diet_fairseq.models.diet_bert import DietBertModel
 from diet_fairseq.models.warm_start import checkpoint_loading
 from diet_fairseq.text.subwords import SentencePiece
-from diet_fairseq.translate.directions import Marks
+from diet_fairseq.translate.directions import Framing
 from diet_fairseq.translate.model_json import read_model_json
 from tests.hf.conftest import export, loaded, take_back
 from tests.hf.test_bad_input import refused
@@ -322,7 +322,7 @@ def test_nllb_s_old_tokenizer_puts_the_tag_at_the_end(tmp_path):
     take_back(folder, tmp_path / "out")
     description = read_model_json(tmp_path / "out")
     assert description.languages == ("eng_Latn", "deu_Latn")
-    assert description.directions.mark("fra_Latn", "deu_Latn") == Marks(
+    assert description.directions.frame("fra_Latn", "deu_Latn") == Framing(
         source_end=("</s>", "fra_Latn"), target_prefix=("deu_Latn",)
     )
     Translator(tmp_path / "out", source_lang="fra_Latn").translate("the fox")
@@ -336,7 +336,7 @@ def test_opus_mt_s_tags_are_target_languages(tmp_path):
     take_back(originals.marian(tmp_path / "folder", languages=("deu", "nld")), tmp_path / "out")
     description = read_model_json(tmp_path / "out")
     assert description.directions.targets == {"en": ["deu", "nld"]}
-    assert description.directions.mark("en", "nld") == Marks(source_prefix=(">>nld<<",))
+    assert description.directions.frame("en", "nld") == Framing(source_prefix=(">>nld<<",))
     assert Translator(tmp_path / "out", target_lang="nld").target_lang == "nld"
 
 
@@ -390,7 +390,7 @@ def generate(folder: Path, out: Path, lines: list[str]) -> list[str]:
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     description = read_model_json(out)
-    marks = description.all_directions.mark(*description.languages)
+    marks = description.all_directions.frame(*description.languages)
     pieces, decoder = description.tokenizers
     options, special = {}, {"</s>", "<pad>"}
     if marks.target_prefix or marks.target_start != "</s>":

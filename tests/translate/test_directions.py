@@ -9,7 +9,7 @@ import torch
 
 from diet_fairseq import Translator
 from diet_fairseq.errors import UserError
-from diet_fairseq.translate.directions import SOURCE, TARGET, Marks, read_task
+from diet_fairseq.translate.directions import SOURCE, TARGET, Framing, read_task
 from diet_fairseq.translate.model_json import ModelDescription
 from diet_fairseq.translate.translator import TooLong
 from tests.support import published
@@ -136,29 +136,29 @@ TASK = {"_name": "translation_multi_simple_epoch", "lang_pairs": "en-de,de-en"}
 @pytest.mark.parametrize(
     ("task", "marks", "added"),
     [
-        ({}, Marks(), ["__de__", "__en__"]),
-        ({"encoder_langtok": "tgt"}, Marks(source_prefix=(TARGET,)), ["__de__", "__en__"]),
-        ({"decoder_langtok": "True"}, Marks(target_prefix=(TARGET,)), ["__de__", "__en__"]),
+        ({}, Framing(), ["__de__", "__en__"]),
+        ({"encoder_langtok": "tgt"}, Framing(source_prefix=(TARGET,)), ["__de__", "__en__"]),
+        ({"decoder_langtok": "True"}, Framing(target_prefix=(TARGET,)), ["__de__", "__en__"]),
         ({"langtoks": {"main": ["src", "tgt"]}},
-         Marks(source_prefix=(SOURCE,), target_prefix=(TARGET,)), ["__de__", "__en__"]),
-        ({"langs": "en,de,fr", "lang_tok_style": "mbart"}, Marks(),
+         Framing(source_prefix=(SOURCE,), target_prefix=(TARGET,)), ["__de__", "__en__"]),
+        ({"langs": "en,de,fr", "lang_tok_style": "mbart"}, Framing(),
          ["[en]", "[de]", "[fr]", "<mask>"]),
-        ({"langtoks_specs": ["main", "mono_dae"], "extra_data": {"mono_dae": ""}}, Marks(),
+        ({"langtoks_specs": ["main", "mono_dae"], "extra_data": {"mono_dae": ""}}, Framing(),
          ["__de__", "__en__", "__de_dae__", "__en_dae__", "<mask>"]),
-        ({"lang_dict": "???"}, Marks(), []),
+        ({"lang_dict": "???"}, Framing(), []),
         ({"encoder_langtok": "src", "decoder_langtok": True, "lang_tok_replacing_bos_eos": True},
-         Marks(source_end=(SOURCE,), target_start=TARGET), ["__de__", "__en__"]),
+         Framing(source_end=(SOURCE,), target_start=TARGET), ["__de__", "__en__"]),
         ({"_name": "multilingual_translation", "encoder_langtok": "tgt"},
-         Marks(source_end=(TARGET,)), ["__de__", "__en__"]),
-        ({"_name": "multilingual_translation"}, Marks(), []),
+         Framing(source_end=(TARGET,)), ["__de__", "__en__"]),
+        ({"_name": "multilingual_translation"}, Framing(), []),
         ({"_name": "translation_from_pretrained_bart", "langs": "en,de", "source_lang": "en",
           "target_lang": "de", "prepend_bos": True},
-         Marks(("<s>",), ("</s>", SOURCE), TARGET, (), TARGET), ["[en]", "[de]", "<mask>"]),
+         Framing(("<s>",), ("</s>", SOURCE), TARGET, (), TARGET), ["[en]", "[de]", "<mask>"]),
     ],
 )  # fmt: skip
 def test_marks_are_read_from_the_options_of_a_task(task, marks, added):
     directions, tokens = read_task(TASK | task)
-    assert (directions.marks, tokens) == (marks, added)
+    assert (directions.framing, tokens) == (marks, added)
 
 
 @pytest.mark.parametrize(

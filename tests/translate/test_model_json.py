@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from diet_fairseq.errors import UserError
-from diet_fairseq.translate.directions import SOURCE, TARGET, Directions, Marks
+from diet_fairseq.translate.directions import SOURCE, TARGET, Directions, Framing
 from diet_fairseq.translate.model_json import ModelDescription, read_model_json
 from tests.support.texts import learn_subwords
 
@@ -113,7 +113,7 @@ def test_directions_are_read_as_written(folder):
     directions = Directions(
         {"de": ">>deu<<", "nl": ">>nld<<"},
         (("en", "de"), ("en", "nl")),
-        Marks(source_prefix=(TARGET,)),
+        Framing(source_prefix=(TARGET,)),
     )
     description = ModelDescription(
         "fairseq", "en", "de", folder, folder / "model.pt", folder, directions=directions
@@ -122,7 +122,7 @@ def test_directions_are_read_as_written(folder):
     content = json.loads((folder / "model.json").read_text())
     assert content["directions"]["source_prefix"] == ["{target}"]
     assert read_model_json(folder) == description
-    assert directions.mark("en", "nl") == Marks(source_prefix=(">>nld<<",))
+    assert directions.frame("en", "nl") == Framing(source_prefix=(">>nld<<",))
     assert directions.targets == {"en": ["de", "nl"]}
 
 

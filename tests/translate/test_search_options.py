@@ -17,7 +17,7 @@ from diet_fairseq import Translator
 from diet_fairseq.cli import main
 from diet_fairseq.commands import serve
 from diet_fairseq.errors import UserError
-from diet_fairseq.translate.directions import Marks
+from diet_fairseq.translate.directions import Framing
 from diet_fairseq.translate.engine import Search
 from diet_fairseq.translate.model_files import resolve_model
 from diet_fairseq.translate.restricted_search import RestrictedBeamSearch
@@ -93,7 +93,7 @@ def test_no_end_token_comes_before_the_least_length():
 
 def test_forced_tokens_are_never_forbidden():
     options = Search(
-        marks=Marks(target_prefix=(WORDS[FIRST_WORD],)),
+        framing=Framing(target_prefix=(WORDS[FIRST_WORD],)),
         suppress_sequences=((WORDS[FIRST_WORD],),),
     )
     lprobs = torch.full((1, 1, len(WORDS)), -torch.inf)
@@ -122,7 +122,7 @@ def test_no_translation_repeats_an_ngram_as_in_fairseq(folders, engines, beam):
     engine = engines[0]
     for source in SOURCES:
         [ours] = engine.translate([source], options)
-        indices = engine._encode(source, Marks())
+        indices = engine._encode(source, Framing())
         sample = {
             "net_input": {"src_tokens": indices[None], "src_lengths": torch.tensor([len(indices)])}
         }
@@ -186,7 +186,7 @@ def test_scores_of_a_beam_are_those_of_the_model(engines, name):
     engine = engines[0]
     options = Search(**{"beam": 4, "nbest": 4, "lenpen": 0.6, "max_len_b": 9, **OPTIONS[name]})
     for source, beam in zip(SOURCES, engines[1].translate(SOURCES, options), strict=True):
-        indices = engine._encode(source, Marks())[None]
+        indices = engine._encode(source, Framing())[None]
         for hypothesis in beam:
             tokens = torch.tensor([EOS, *map(engine.target.index, hypothesis.tokens), EOS])
             with torch.no_grad():

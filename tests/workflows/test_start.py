@@ -13,7 +13,7 @@ from transformers import MarianMTModel, MarianTokenizer
 from diet_fairseq import Translator
 from diet_fairseq.__main__ import main
 from diet_fairseq.text.lines import read_lines
-from diet_fairseq.translate.directions import SOURCE, Directions, Marks
+from diet_fairseq.translate.directions import SOURCE, Directions, Framing
 from tests.support import hub_folders, originals, published, translating
 from tests.support.texts import sentences, write
 from tests.workflows.conftest import EXAMPLES, M2M, Experiment, script, write_corpus
@@ -244,7 +244,7 @@ def test_a_killed_adaptation_resumes_bit_for_bit(adapted, tmp_path):
 def test_text_that_the_vocabulary_lacks_is_counted(tmp_path, capsys, side, expected):
     translating.words_only(
         tmp_path,
-        directions=Directions({"en": "<a>", "de": "<b>"}, marks=Marks(source_prefix=(SOURCE,))),
+        directions=Directions({"en": "<a>", "de": "<b>"}, framing=Framing(source_prefix=(SOURCE,))),
     )
     for lang in ("en", "de"):
         (tmp_path / f"dict.{lang}.txt").write_text("x 1\n<a> 1\n<b> 1\n")

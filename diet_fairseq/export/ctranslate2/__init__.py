@@ -14,7 +14,7 @@ from fairseq.data.data_utils import collate_tokens
 
 from ...errors import UserError
 from ...files import atomic_folder, refuse_existing
-from ...translate.directions import UNMARKED, Marks
+from ...translate.directions import PLAIN, Framing
 from ...translate.loading import load_transformer
 from ...translate.model_files import ModelOptions, resolve_model
 from ..comparison import compare, random_sentences
@@ -35,10 +35,10 @@ def run(args: Namespace) -> None:
     options = ModelOptions.from_args(args)
     loaded = load_transformer(resolve_model(args.checkpoint, options, translates=False))
     with atomic_folder(args.out) as folder:
-        marks = loaded.description.all_directions.marks
-        save_model(loaded.model, str(folder), args.quantization, marks)
+        framing = loaded.description.all_directions.framing
+        save_model(loaded.model, str(folder), args.quantization, framing)
         loaded.write_model_json("ctranslate2", folder)
-        largest = measure_difference(loaded.model, str(folder), marks)
+        largest = measure_difference(loaded.model, str(folder), framing)
         if args.quantization == "float32" and not largest <= TOLERANCE:
             raise UserError(
                 f"CTranslate2 does not reproduce {args.checkpoint}: outputs differ by "
@@ -59,10 +59,10 @@ def check_version(version: str) -> None:
         )
 
 
-def save_model(model: Any, folder: str, quantization: str, marks: Marks = UNMARKED) -> None:
+def save_model(model: Any, folder: str, quantization: str, framing: Framing = PLAIN) -> None:
     """Write fairseq's model in CTranslate2's format to ``folder``."""
     spec: Any = build_specification(model)
-    if marks.has_own_ends:  # the translator adds both to every sentence
+    if framing.has_own_ends:  # the translator adds both to every sentence
         spec.config.add_source_eos, spec.config.decoder_start_token = False, None
     spec.validate()
     spec.optimize(quantization=quantization)
@@ -70,7 +70,7 @@ def save_model(model: Any, folder: str, quantization: str, marks: Marks = UNMARK
 
 
 @torch.inference_mode()
-def measure_difference(model: Any, folder: str, marks: Marks = UNMARKED) -> float:
+def measure_difference(model: Any, folder: str, framing: Framing = PLAIN) -> float:
     """The largest difference between the two models' log-probabilities, on random sentences."""
     source, target = model.encoder.dictionary, model.decoder.dictionary
     sources, targets = [
@@ -89,7 +89,7 @@ def measure_difference(model: Any, folder: str, marks: Marks = UNMARKED) -> floa
     scores = out.log_softmax(dim=-1)
 
     translator = ctranslate2.Translator(folder, device="cpu", intra_threads=torch.get_num_threads())
-    end, start = ([source.eos_word], [target.eos_word]) if marks.has_own_ends else ([], [])
+    end, start = ([source.eos_word], [target.eos_word]) if framing.has_own_ends else ([], [])
     results = translator.score_batch(
         [[source[word] for word in sentence[:-1]] + end for sentence in sources],
         [start + [target[word] for word in sentence[:-1]] for sentence in targets],

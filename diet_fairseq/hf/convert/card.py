@@ -171,11 +171,11 @@ def fill_card(data: ModelCardData, **parts: str) -> str:
 def direction_lines(description: Any) -> str:
     """The lines of the code that choose the default direction of a multilingual model."""
     source, target = description.languages
-    marks = description.directions.marks
+    framing = description.directions.framing
     places = {
-        "forced_bos_token_id": TARGET in marks.target_prefix,
-        "decoder_start_token_id": marks.target_start == TARGET,
-        "eos_token_id": marks.target_end == TARGET,
+        "forced_bos_token_id": TARGET in framing.target_prefix,
+        "decoder_start_token_id": framing.target_start == TARGET,
+        "eos_token_id": framing.target_end == TARGET,
     }
     options = "".join(f", {name}=tag" for name, is_tag in places.items() if is_tag)
     lines = DIRECTION.format(source=source, target=target, options=options)

@@ -17,7 +17,7 @@ from transformers import GenerationConfig
 from ...checkpoints.plain import shorten
 from ...errors import UserError
 from ...files import MAX_JSON_BYTES, read_json, validate
-from ...translate.directions import EOS, TARGET, UNMARKED, Directions
+from ...translate.directions import EOS, PLAIN, TARGET, Directions
 from ...translate.model_json import ModelDescription
 from .vocabulary import ADVICE, Vocabulary
 
@@ -192,9 +192,9 @@ def _import_forced_language(
     directions: Directions | None,
     source_lang: str,
 ) -> None:
-    """The forced first token: the target language's tag, or the mark of every translation."""
+    """The forced first token: the target language's tag, or the token before every translation."""
     number = generation.forced_bos_token_id
-    prefix = (directions.marks if directions else UNMARKED).target_prefix
+    prefix = (directions.framing if directions else PLAIN).target_prefix
     symbol = symbols.get(number, "") if number is not None else None
     if directions and prefix == (TARGET,) and symbol is not None:
         languages = [name for name, tag in directions.tags.items() if tag == symbol]

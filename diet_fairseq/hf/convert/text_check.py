@@ -33,7 +33,7 @@ from ...files import read_json
 from ...text.subwords import SPECIAL_SYMBOL, SentencePiece
 from ...text.tokenizer import SPECIAL_SYMBOLS, UNKNOWN, Tokenizer
 from ...text.whitespace import normalise
-from ...translate.directions import EOS, Marks
+from ...translate.directions import EOS, Framing
 from ...translate.engine import Search
 from ...translate.fairseq_engine import FairseqEngine
 from ...translate.loading import LoadedModel
@@ -437,7 +437,7 @@ class TranslationCheck(TextCheck):
         return dict.fromkeys([*by_source.values(), *by_target.values()])
 
     def encode_source(self, sentence: str) -> list[int]:
-        """The ids of a source sentence, without marks."""
+        """The ids of a source sentence, without framing."""
         tokens = self.tokenizers[0].encode(sentence)
         return convert_to_ids(tokens, self.dictionaries[0], self.vocabularies[0].ids)
 
@@ -454,9 +454,9 @@ class TranslationCheck(TextCheck):
                 )
 
     def encode_marked_source(self, sentence: str, source: str, target: str) -> list[int]:
-        """The ids of a source sentence with its marks."""
-        marks = self.directions.mark(source, target)
-        tokens = [*marks.source_prefix, *self.tokenizers[0].encode(sentence), *marks.source_end]
+        """The ids of a source sentence with its framing."""
+        framing = self.directions.frame(source, target)
+        tokens = [*framing.source_prefix, *self.tokenizers[0].encode(sentence), *framing.source_end]
         return convert_to_ids(tokens, self.dictionaries[0], self.vocabularies[0].ids)
 
     def read_source(self, sentence: str, source: str, target: str) -> list[int]:
@@ -468,30 +468,30 @@ class TranslationCheck(TextCheck):
         return list(self.tokenizer(sentence)["input_ids"])
 
     def compare_source(self, sentence: str, source: str, target: str) -> None:
-        """Compare a source sentence with its marks."""
+        """Compare a source sentence with its framing."""
         ids = self.encode_marked_source(sentence, source, target)
         read = partial(self.read_source, source=source, target=target)
         role = f"tokens ({source} to {target})"
         self.compare_sentence(sentence, ids, read, normaliser(self.tokenizers[0]), role)
 
     def compare_target(self, sentence: str, source: str, target: str) -> None:
-        """Compare a target sentence with its marks, as the decoder reads it in training.
+        """Compare a target sentence with its framing, as the decoder reads it in training.
 
         NLLB's old tokenizer trains with the tag at the end, and `generate` forces it at the start.
         There the order of the tokens around the sentence is not compared.
         """
-        marks, ids = self.directions.mark(source, target), self.vocabularies[-1].ids
+        framing, ids = self.directions.frame(source, target), self.vocabularies[-1].ids
         is_legacy = getattr(self.tokenizer, "legacy_behaviour", False)
         tokens = self.tokenizers[1].encode(sentence)
-        words = [*marks.target_prefix, *tokens, marks.target_end]
-        ours = [self.start(marks), *convert_to_ids(words, self.dictionaries[1], ids)]
+        words = [*framing.target_prefix, *tokens, framing.target_end]
+        ours = [self.start(framing), *convert_to_ids(words, self.dictionaries[1], ids)]
 
         def read(text: str) -> list[int]:
             if hasattr(self.tokenizer, "tgt_lang"):
                 self.tokenizer.tgt_lang = target
             labels = self.tokenizer(text_target=text, return_tensors="pt")["input_ids"]  # (1, T)
             if is_legacy:
-                return sorted([self.start(marks), *labels[0].tolist()])
+                return sorted([self.start(framing), *labels[0].tolist()])
             inputs: list[int] = self.shift_labels(labels)[0].tolist()
             if inputs[-1] != self.tokenizer.eos_token_id:  # else mBART-25's tag has moved to 0
                 inputs.append(int(labels[0, -1]))
@@ -509,39 +509,39 @@ class TranslationCheck(TextCheck):
         inputs: Tensor = shift(labels, config.pad_token_id, *starts)
         return inputs
 
-    def start(self, marks: Marks) -> int:
+    def start(self, framing: Framing) -> int:
         """The id of the decoder's first input.
 
         fairseq's model of Marian starts with </s>, and adds the difference to the folder's token.
         """
         number = self.reference.config.decoder_start_token_id
-        if marks.target_start == EOS and number is not None:
+        if framing.target_start == EOS and number is not None:
             return int(number)
         [number] = convert_to_ids(
-            [marks.target_start], self.dictionaries[1], self.vocabularies[-1].ids
+            [framing.target_start], self.dictionaries[1], self.vocabularies[-1].ids
         )
         return number
 
     @torch.no_grad()
     def compare_translations(self, sentences: Sequence[str], source: str, target: str) -> None:
         """Compare the greedy translations of sentences by both models, as ids and as text."""
-        marks, ids = self.directions.mark(source, target), self.vocabularies[-1].ids
+        framing, ids = self.directions.frame(source, target), self.vocabularies[-1].ids
         longest, longest_target = self.engine.max_source_length, self.engine.max_target_length
         assert longest is not None  # fairseq's engine has both limits
         assert longest_target is not None
-        room = max(1, longest - marks.source_length)
+        room = max(1, longest - framing.source_length)
         sources = [self.tokenizers[0].encode(sentence)[:room] for sentence in sentences]
-        limit = min(TRANSLATION_TOKENS, longest_target - marks.target_length)
-        hypotheses = self.engine.search(sources, max(1, limit), Search(beam=1, marks=marks))
+        limit = min(TRANSLATION_TOKENS, longest_target - framing.target_length)
+        hypotheses = self.engine.search(sources, max(1, limit), Search(beam=1, framing=framing))
         inputs = [
             convert_to_ids(
-                [*marks.source_prefix, *tokens, *marks.source_end],
+                [*framing.source_prefix, *tokens, *framing.source_end],
                 self.dictionaries[0],
                 self.vocabularies[0].ids,
             )
             for tokens in sources
         ]
-        theirs = self.generate(inputs, marks, max(1, limit))
+        theirs = self.generate(inputs, framing, max(1, limit))
         tags = set(convert_to_ids(self.directions.all_tags, self.dictionaries[1], ids))
         unused = {
             symbol for symbol in self.vocabularies[-1].symbols if SPECIAL_SYMBOL.fullmatch(symbol)
@@ -567,18 +567,20 @@ class TranslationCheck(TextCheck):
                     "imported model; nothing was written"
                 )
 
-    def generate(self, inputs: Sequence[list[int]], marks: Marks, limit: int) -> list[list[int]]:
+    def generate(
+        self, inputs: Sequence[list[int]], framing: Framing, limit: int
+    ) -> list[list[int]]:
         """The ids of transformers' greedy translations, without special tokens.
 
         Only the folder's start token, and the options that fairseq's search has, are used.
         """
         dictionary, ids = self.dictionaries[1], self.vocabularies[-1].ids
         end, pad, *forced = convert_to_ids(
-            (marks.target_end, "<pad>", *marks.target_prefix), dictionary, ids
+            (framing.target_end, "<pad>", *framing.target_prefix), dictionary, ids
         )
-        start = self.start(marks)
+        start = self.start(framing)
         options = transformers.GenerationConfig(
-            max_new_tokens=limit + marks.target_length,
+            max_new_tokens=limit + framing.target_length,
             min_new_tokens=1,
             decoder_start_token_id=start,
             forced_bos_token_id=forced[0] if forced else None,
@@ -594,7 +596,7 @@ class TranslationCheck(TextCheck):
             output = self.reference.generate(
                 input_ids=batch, attention_mask=masks, generation_config=options
             )
-        special = {*convert_to_ids(marks.target_tokens, dictionary, ids), start, pad}
+        special = {*convert_to_ids(framing.target_tokens, dictionary, ids), start, pad}
         return [[n for n in row if n not in special] for row in output[:, 1:].tolist()]
 
 

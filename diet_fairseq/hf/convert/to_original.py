@@ -128,7 +128,7 @@ def write_stock(loaded: Any, folder: Path) -> bool:
             "tie_word_embeddings": config.tie_word_embeddings,
         }
     else:
-        begins = loaded.description.all_directions.marks.target_prefix == ("<s>",)
+        begins = loaded.description.all_directions.framing.target_prefix == ("<s>",)
         values |= {
             "model_type": "bart",
             "scale_embedding": config.scale_embedding,

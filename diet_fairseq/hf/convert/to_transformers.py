@@ -107,18 +107,18 @@ def find_head(model: Any, task: Any) -> str | None:
 def generation_options(loaded: LoadedModel) -> dict[str, Any]:
     """The model's options of ``generate``, with the language tags of the default direction."""
     description, target = loaded.description, loaded.task.target_dictionary
-    marks = description.all_directions.mark(*description.languages)
-    ends = [target.index(token) for token in (marks.target_end, *description.end_tokens)]
+    framing = description.all_directions.frame(*description.languages)
+    ends = [target.index(token) for token in (framing.target_end, *description.end_tokens)]
     options = to_generation(description, target) | {
-        "decoder_start_token_id": target.index(marks.target_start),
+        "decoder_start_token_id": target.index(framing.target_start),
         "eos_token_id": ends if description.end_tokens else ends[0],
     }
-    if len(marks.target_prefix) > 1:
+    if len(framing.target_prefix) > 1:
         raise UserError(
-            f"{loaded.path} begins translations with {' '.join(marks.target_prefix)}, but generate "
-            "forces one token: use `diet-fairseq export ctranslate2`"
+            f"{loaded.path} begins translations with {' '.join(framing.target_prefix)}, but "
+            "generate forces one token: use `diet-fairseq export ctranslate2`"
         )
-    for token in marks.target_prefix:
+    for token in framing.target_prefix:
         options["forced_bos_token_id"] = target.index(token)
     return options
 

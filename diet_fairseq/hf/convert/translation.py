@@ -21,7 +21,7 @@ from ...export.comparison import Pair, random_sentences
 from ...files import MAX_VOCABULARY_BYTES, check_regular, read_json_object
 from ...text.subwords import TARGET as TARGET_PREFIX
 from ...text.subwords import copy_subwords
-from ...translate.directions import EOS, LANGUAGE, SOURCE, TARGET, Directions, Marks
+from ...translate.directions import EOS, LANGUAGE, SOURCE, TARGET, Directions, Framing
 from ..families import (
     BIAS,
     BartFamily,
@@ -48,7 +48,7 @@ from .vocabulary import (
 UNUSED = 30.0
 
 #: both languages' tags come first, as in M2M-100
-TAGGED = Marks(source_prefix=(SOURCE,), target_prefix=(TARGET,))
+TAGGED = Framing(source_prefix=(SOURCE,), target_prefix=(TARGET,))
 
 
 class StartTokens(BaseModel):
@@ -155,7 +155,7 @@ class Translation(TranslationFamily, Family):
             if number < size or not re.fullmatch(self.tag, token)
         }
 
-    def marks(self, texts: Texts) -> Marks:
+    def framing(self, texts: Texts) -> Framing:
         """The places of the languages' tags."""
         return TAGGED
 
@@ -167,7 +167,7 @@ class Translation(TranslationFamily, Family):
             language = match[match.lastindex or 0] if match else ""
             if LANGUAGE.fullmatch(language):
                 tags[language] = symbol
-        return Directions(tags, marks=self.marks(texts)) if len(tags) > 1 else None
+        return Directions(tags, framing=self.framing(texts)) if len(tags) > 1 else None
 
     @torch.no_grad()
     def output_pairs(
@@ -238,7 +238,7 @@ class Bart(ByteLevelBPE, BartFamily, Translation):
     def directions(self, texts: Texts, vocabularies: list[Vocabulary]) -> Directions | None:
         """The only direction, in which source and target begin with ``<s>``."""
         pair = default_direction(texts, None)
-        return Directions({}, (pair,), Marks(source_prefix=("<s>",), target_prefix=("<s>",)))
+        return Directions({}, (pair,), Framing(source_prefix=("<s>",), target_prefix=("<s>",)))
 
 
 class MBart(UnigramPieces, MBartFamily, Translation):
@@ -256,11 +256,11 @@ class MBart(UnigramPieces, MBartFamily, Translation):
                 return symbol
         return super().start(texts, number, target)
 
-    def marks(self, texts: Texts) -> Marks:
-        """mBART-50 has M2M-100's marks; mBART-25 ends a source and starts a target with a tag."""
+    def framing(self, texts: Texts) -> Framing:
+        """mBART-50 has M2M-100's framing; mBART-25 ends a source and starts a target with a tag."""
         if self.tokenizer_class(texts) == "MBart50Tokenizer":
             return TAGGED
-        return Marks(source_end=(EOS, SOURCE), target_start=TARGET)
+        return Framing(source_end=(EOS, SOURCE), target_start=TARGET)
 
     def vocabularies(self, folder: Path, config: Any) -> list[Vocabulary]:
         is_mbart50 = self.tokenizer_class(read_texts(folder)) == "MBart50Tokenizer"
@@ -276,7 +276,7 @@ class M2M100(M2M100Family, Translation):
     tag = r"__(\w+)__|([a-z]{3}_[A-Z][a-z]{3})"  # M2M-100's, NLLB's
     default_sources: ClassVar = {"M2M100Tokenizer": "en", "NllbTokenizer": "eng_Latn"}
 
-    def marks(self, texts: Texts) -> Marks:
+    def framing(self, texts: Texts) -> Framing:
         if texts.legacy_behaviour:
             return replace(TAGGED, source_prefix=(), source_end=(EOS, SOURCE))
         return TAGGED
@@ -343,8 +343,8 @@ class Marian(MarianFamily, Translation):
         """`convert` adds the difference of any start token and </s> to position 0."""
         return EOS
 
-    def marks(self, texts: Texts) -> Marks:
-        return Marks(source_prefix=(TARGET,))
+    def framing(self, texts: Texts) -> Framing:
+        return Framing(source_prefix=(TARGET,))
 
     def write_text(self, folder: Path, out: Path) -> dict[str, Any]:
         text, target = super().write_text(folder, out), folder / "target.spm"
