@@ -129,7 +129,6 @@ def check_config(config: dict, model: type[Section]) -> None:
     try:
         model.model_validate(config)
     except ValidationError as error:
-        message = describe_faults(error.errors(), config, model)
-        raise WorkflowError(one_line(message)) from None
+        raise WorkflowError(one_line(describe_faults(error.errors(), config, model))) from None
     for key, default in model.model_construct().model_dump(warnings=False).items():
         config.setdefault(key, default)

@@ -90,7 +90,6 @@ class Source(Section):
 
     KINDS: ClassVar = [("sacrebleu",), ("url", "member", "sha256")]
     sacrebleu: Text = ABSENT
-    """name of a test set of sacreBLEU's"""
     url: Url = ABSENT
     """{lang} stands for each language, {pair} for the two as `pairs` names them first"""
     member: Text = ABSENT
@@ -237,12 +236,11 @@ class Translation(Section):
     """last checkpoints to average"""
     beam: Count = 5
     length_penalty: float = 1.0
-    """exponent"""
     max_len_a: Annotated[float, Field(ge=0, le=10)] = 1.0
     """a translation has at most max_len_a x s + 50 subwords, s of the longest source of its batch:
     more than 1 for outputs that are far longer than their sources"""
     penalty: Literal["fairseq", "tensor2tensor"] = "fairseq"
-    """length^a or ((5 + length) / 6)^a"""
+    """length^a or ((5 + length) / 6)^a, a: length_penalty"""
     ensemble: bool = False
     """also translate with all seeds of a model together"""
     bleu_tokenizer: BleuTokenizer = "auto"
@@ -385,7 +383,6 @@ class Encoder(Section):
     warmup: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """share of the updates; then linearly to 0; with start: 0.06"""
     optimizer: Text = "fused_adamw --adam-betas '(0.9, 0.98)' --adam-eps 1e-6"
-    """with its options"""
     weight_decay: Amount = 0.01
     clip_norm: Amount = 1.0
     """0: none"""
