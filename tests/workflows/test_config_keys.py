@@ -42,6 +42,7 @@ def refusal(model: type[Section], change: dict) -> str:
         ),
         ({"test": {"url": "x", "membre": "y"}}, "config.test has no key membre: did you mean me"),
         ({"test": {"url": "x"}}, "config.test.url must begin with http:// or https://, but is 'x'"),
+        ({"test": {"sacrebleu": "a", "b": "c"}}, "config.test has no key b: remove it"),
         ({"test": {}}, "config.test must have at least 1 item, but is {}"),
         ({"test": {"a": 5}}, "config.test.a must be text or a mapping, but is 5: put it in quotes"),
         ({"test": {2016: "a"}}, "a key of config.test must be text, but is 2016: put it in quotes"),
@@ -143,7 +144,7 @@ TEXTS = {
     "folder": (
         lambda text: {"folder": text}, "a path of letters, digits, spaces and ._@+=#/-, no ",
         ["a", "/a b/\u00fc", "../a-1", "a#@+=_.", "=", "a-"],
-        ["", "-a", " a", "#a", "a ", "a;", "a'", "a$b", "~/a", "a{b}", "a*", "a\\"],
+        ["", "-a", " a", "#a", "a ", "a;b", "a;", "a'", "a$b", "~/a", "a{b}", "a*", "a\\"],
     ),
     "train": (
         lambda text: {"train": text}, "a path without other braces than {lang} and {pair}, and ",
@@ -181,7 +182,7 @@ TEXTS = {
     "directions": (
         lambda text: {"directions": text}, "be all, or from_, to_ or with_ and a language",
         ["all", "from_en", "to_a-B_1", "with_9"],
-        ["", "al", "all_en", "all ", "from_", "from_-a", "in_en", "to_a.b", "xall", "with_a b"],
+        ["", "al", "all_en", "all ", "from_", "from_-a", "in_en", "to_a.b", "xall", "xto_a"],
     ),
     "schemes": (
         lambda text: {"schemes": {"a": text}}, "be the name of a scheme, and may have options of ",
@@ -202,7 +203,7 @@ TEXTS_OF_ENCODERS = {
     "models": (
         lambda text: {"models": {"a": text}}, "be bert_, roberta_ or electra_ with the name of a ",
         ["bert_t5", "roberta_t5 --x", "electra_a_1"],
-        ["", "t5", "bert", "bert_", "bert_5", "xbert_t5", "bert_t5;", "bert_T5", " bert_t5"],
+        ["", "t5", "bert", "bert_", "bert_5", "bertt5", "xbert_t5", "bert_t5;", " bert_t5"],
     ),
     "labels": (
         lambda text: {"models": {text: "bert_t5"}}, "must not be pretraining",
@@ -282,6 +283,10 @@ def test_keys_of_a_section_that_are_not_set_are_not_filled_in():
     config = deepcopy(TINY | {"train": train})
     check_config(config, Translation)
     assert config["train"] == train
+
+
+def test_no_questions_are_accepted():
+    assert refusal(Encoder, {"questions": {}}) == ""
 
 
 def test_defaults_of_tuning():
