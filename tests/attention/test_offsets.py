@@ -122,19 +122,21 @@ def test_offsets_is_no_candidate_without_triton(monkeypatch):
     [
         ("none", True, 512, 0.0, "sdpa"),
         ("shaw", True, 512, 0.0, "offsets"),
-        ("shaw", True, 512, 0.1, "sdpa"),
+        ("shaw", True, 512, 0.1, "offsets"),
         ("deberta", True, 512, 0.0, "sdpa"),
         ("diet_rel", True, 512, 0.0, "offsets"),
         ("t5", False, 512, 0.0, "offsets"),
-        ("t5", True, 512, 0.1, "sdpa"),
+        ("t5", True, 512, 0.1, "offsets"),
         ("tupe_r", True, 512, 0.0, "cudnn"),
-        ("tupe_r", True, 512, 0.1, "sdpa"),
+        ("tupe_r", True, 512, 0.1, "offsets"),
         ("tupe_r", False, 500, 0.0, "offsets"),
         ("tupe_r", True, 1024, 0.0, "offsets"),
         ("diet_abs", True, 300, 0.0, "offsets"),
         ("diet_abs_lin", True, 512, 0.0, "sdpa"),
         ("diet_abs", True, 256, 0.0, "cudnn"),
         ("diet_abs", True, 512, 0.1, "factors"),
+        ("diet_abs", True, 256, 0.1, "offsets"),
+        ("deberta", True, 512, 0.1, "sdpa"),
         ("diet_abs", True, 512, 0.0, "cudnn, else factors"),
         ("diet_abs", True, 600, 0.0, "factors"),
         ("tupe_a", False, 1024, 0.0, "cudnn"),
@@ -202,6 +204,36 @@ def test_kernels_with_wrong_results_are_not_trusted(fault, training, caplog):
     assert (warning in caplog.text) == (fault is not None)
     assert torch.equal(torch.get_rng_state(), state)
     assert all(p.grad is None for scheme in request.schemes for p in scheme.parameters())
+
+
+@pytest.mark.parametrize(
+    "fault", [None, "nothing dropped", "another rate", "not scaled", "a gradient of other weights"]
+)
+def test_kernels_with_wrong_dropout_are_not_trusted(fault):
+    def kernel(call: AttentionCall):
+        dropped = replace(call, dropout=0.5) if fault == "another rate" else call
+        out, _ = BACKENDS["reference"](dropped)
+        if fault == "nothing dropped":
+            out, _ = BACKENDS["reference"](replace(call, dropout=0.0))
+        if fault == "not scaled":
+            out = 0.5 * out
+        if fault == "a gradient of other weights":
+            others, _ = BACKENDS["reference"](call)
+            out = others + (out - others).detach()
+        return out, None
+
+    request = on_the_cpu("t5", tokens=64, dropout=0.3)
+    backend, state = replace(BACKENDS["offsets"], compute=kernel), torch.get_rng_state()
+    assert comparison.is_trusted("offsets", backend, request) == (fault is None)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize(
+    ("dropout", "parts"),
+    [(0.0, 0), (1e-9, 1), (0.003, 1), (0.1, 26), (0.5, 128), (0.999, 255), (1.0, 255)],
+)
+def test_a_rate_is_a_multiple_of_a_256th_and_neither_0_nor_1(dropout, parts):
+    assert offsets.count_parts(dropout) == parts
 
 
 def test_kernels_that_can_not_run_are_not_trusted(caplog):

@@ -7,7 +7,7 @@ prints how each check ended.
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from typing import Any, cast
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from diet_fairseq.attention.backends import BACKENDS, AttentionCall
+from diet_fairseq.attention.backends import BACKENDS, AttentionCall, CallShape, comparison
 from diet_fairseq.attention.rows import row_scores
 from diet_fairseq.attention.terms import compute_scores
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
@@ -47,8 +47,18 @@ class Call:
     options: dict[str, Any] = field(default_factory=dict)
     std: float = 1.0
 
-    def results(self, backend: str, dropout: float = 0.0) -> tuple[Tensor, ...]:
-        """The output, and the gradients of queries, keys, values and the scheme."""
+    def results(self, backend: str, dropout: float = 0.0, **options: Any) -> tuple[Tensor, ...]:
+        """The output, and the gradients of queries, keys, values and the scheme.
+
+        Args:
+            options: changes of the backend
+        """
+        call, leaves, gradient = self.create(backend, dropout)
+        out, _ = replace(BACKENDS[backend], **options)(call)
+        return out, *torch.autograd.grad(out, leaves, gradient)
+
+    def create(self, backend: str, dropout: float) -> tuple[AttentionCall, list[Tensor], Tensor]:
+        """The call, the tensors that need gradients, and the output's gradient."""
         keys = max(self.lengths)
         limit = Limit(keys, "--max-positions")
         heads = 1 if self.heads_share else HEADS
@@ -69,14 +79,13 @@ class Call:
             torch.randn(tokens, BATCH, HEADS, self.width, dtype=self.dtype).permute(1, 2, 0, 3)
             for tokens in (self.queries or keys, keys, keys, self.queries or keys)
         )
-        leaves = [x.requires_grad_() for x in (q, k, v)]
+        leaves = [*(x.requires_grad_() for x in (q, k, v)), *scheme.parameters()]
         native = BACKENDS[backend].native_score
         scores = compute_scores((scheme,), layout, native)
         scaled, none = q * self.width**-0.5, cast(Any, None)
         scores += row_scores((scheme,), scaled, k, layout, none, 1.0, native)
         call = AttentionCall(scaled, k, v, scores, (scheme,), layout, dropout)
-        out, _ = BACKENDS[backend](call)
-        return out, *torch.autograd.grad(out, [*leaves, *scheme.parameters()], gradient)
+        return call, leaves, gradient
 
 
 def kernels_with(tile: int, faulty: Callable[..., Any] | None = None) -> Any:
@@ -200,7 +209,7 @@ def attend_line(
 ) -> Tensor:  # fmt: skip
     """The output with a score for each offset."""
     scores = line, None, None, None
-    out, _ = offsets.attend(q, k, v, *scores, None, seed, causal, dropout, None, 0, 0)
+    out, *_ = offsets.attend(q, k, v, *scores, None, seed, causal, dropout, None, 0, 0, True)
     return out
 
 
@@ -220,33 +229,176 @@ def cross_attention() -> None:
     close((out, *gradients), (expected, *expected_gradients))
 
 
-def dropout() -> None:
-    """The weights that are dropped are the same forward and backward, in every kernel."""
-    torch.manual_seed(1)
-    rate, seed, n = 0.3, torch.tensor([7]), 40
-    q, k, g = (torch.randn(2, 2, n, 16) for _ in range(3))
-    v, line = torch.randn(2, 2, n, 16), torch.randn(2, 2 * n - 1)
-    leaves = [x.requires_grad_() for x in (q, k, v, line)]
+#: the rate of the checks below, and its rounded value
+RATE, ROUNDED = 0.3, 77 / 256
 
-    def attend(v: Tensor, q: Tensor = q, k: Tensor = k) -> Tensor:
-        return attend_line(q, k, v, line, seed=seed, causal=True, dropout=rate)
 
+def unpack(bits: Tensor, queries: int, keys: int) -> Tensor:
+    """Which weights are kept, (B, H, Tq, Tk), from the words of `offsets.empty_outputs`."""
+    i, j = torch.arange(queries).unsqueeze(1), torch.arange(keys)
+    words = bits[:, :, i // 16, j // 64, i % 8 * 4 + j % 8 // 2]
+    return (words >> (j % 2 * 16 + i // 8 % 2 * 8 + j // 8 % 8)) & 1 == 1
+
+
+def check_dropout(call: Call) -> None:
+    """Outputs and gradients are those of the reference that drops the same weights."""
+    words = []
+
+    class Watched(offsets.Launch):
+        def backward(
+            self, gradient: Tensor, out: Tensor, norm: Tensor, bits: Tensor, *rest: Any
+        ) -> Any:
+            words.append(bits)
+            return super().backward(gradient, out, norm, bits, *rest)
+
+    with kernels_with(call.tile, Watched), patch.object(offsets, "reference", None):
+        results = call.results("offsets", RATE)
+    with torch.no_grad():
+        _, weights = BACKENDS["reference"](call.create("reference", 0.0)[0])
+    assert weights is not None
+    is_kept = unpack(words[0], *weights.shape[2:])
+    share = float(is_kept[weights > 0].double().mean())
+    deviation = (ROUNDED * (1 - ROUNDED) / int((weights > 0).sum())) ** 0.5
+    assert abs(1 - share - ROUNDED) < 4 * deviation, share
+    compute = partial(comparison.attend_with_factors, is_kept / (1 - ROUNDED))
+    expected = call.results("reference", 0.0, compute=compute)
+    error = 3e-5 if call.dtype == torch.float32 else 1e-2
+    for result, of_reference in zip(results, expected, strict=True):
+        torch.testing.assert_close(result, of_reference, rtol=error, atol=error)
+
+
+DROPOUT_CALLS = {
+    "dropout in a decoder, padded on the left": Call(
+        "diet_rel", (70, 40), causal=True, left_pad=True, options={"clip": 3}
+    ),
+}
+SLOW_DROPOUT_CALLS = {
+    "dropout, padded on the right": Call("t5", (70, 45), options={"buckets": 8}),
+    "dropout, tiles of 64 and 128 tokens": Call("diet_rel", (200, 130), tile=64),
+    "dropout, even": Call("diet_rel", (64, 64)),
+    "dropout in half precision": Call("diet_rel", (70, 45), dtype=torch.float16),
+    "dropout and fixed slopes": Call("alibi", (70, 45), options={"slopes": "fixed"}),
+    "dropout, wide heads": Call("diet_rel", (40, 25), causal=True, width=100),
+    "dropout, the last queries": Call("diet_rel", (70, 60), causal=True, queries=20),
+    "dropout, one query": Call("t5", (70, 45), causal=True, left_pad=True, queries=1),
+    "dropout and a window": Call("diet_rel", (100, 70), causal=True, left_pad=True, window=9),
+    "dropout, factors and buckets": Call(
+        "tupe_r", (70, 45), width=16, options={"untie_cls": "official"}, std=0.3
+    ),
+    "dropout and a table for each query": Call("shaw", (70, 50), options={"clip": 4}),
+    "dropout and a table in a decoder": Call(
+        "shaw", (100, 70), causal=True, left_pad=True, options={"clip": 4}
+    ),
+}
+
+
+def kept_weights(seed: int, rate: float, n: int = 200) -> Tensor:
+    """Which weights of a seed are kept, (2, 2, n, n), where all weights are equal."""
+    q, v = torch.zeros(2, 2, n, 256), torch.eye(n, 256).expand(2, 2, -1, -1)
+    with kernels_with(64), torch.no_grad():
+        line = torch.zeros(2, 2 * n - 1)
+        out = attend_line(q, q, v, line, seed=torch.tensor([seed]), dropout=rate)
+    is_kept = out[..., :n] != 0
+    share = offsets.count_parts(rate) / 256
+    torch.testing.assert_close(out[..., :n], is_kept / (1 - share) / n)
+    return is_kept
+
+
+def independence() -> None:
+    """Weights are dropped independently of each other, of the head, the sentence and the seed."""
+    numbers, others = (kept_weights(seed, RATE).double() - (1 - ROUNDED) for seed in (7, 8))
+    variance = ROUNDED * (1 - ROUNDED)
+
+    def correlation(x: Tensor, y: Tensor) -> float:
+        """The correlation, in standard deviations of the correlation of independent numbers."""
+        return float((x * y).mean() / variance * x.numel() ** 0.5)
+
+    pairs = {
+        "seeds": (numbers, others),
+        "heads": (numbers[:, 0], numbers[:, 1]),
+        "sentences": (numbers[0], numbers[1]),
+    }
+    for distance in (1, 2, 7, 8, 16, 64, 128):  # in words and between words
+        pairs[f"queries {distance} apart"] = numbers[:, :, distance:], numbers[:, :, :-distance]
+        pairs[f"keys {distance} apart"] = numbers[..., distance:], numbers[..., :-distance]
+    for name, (x, y) in pairs.items():
+        assert abs(correlation(x, y)) < 4.5, name
+    means = numbers.mean(-1).abs().max() / (variance / 200) ** 0.5  # of 800 rows
+    assert means < 4.5, means
+    assert abs(float(numbers.mean())) < 4 * (variance / numbers.numel()) ** 0.5
+
+
+def rates() -> None:
+    """The smallest and the largest rate, and one whose binary digits end with 1."""
+    for rate, rounded in ((1e-9, 1 / 256), (0.1, 26 / 256), (0.5, 0.5), (0.9999, 255 / 256)):
+        is_kept = kept_weights(7, rate, 100)
+        deviation = (rounded * (1 - rounded) / is_kept.numel()) ** 0.5
+        assert abs(1 - rounded - float(is_kept.double().mean())) < 4 * deviation, rate
+
+
+def other_tiles() -> None:
+    """The kernels of the backward pass drop the same weights with any tiles."""
+    call = Call("diet_rel", (150, 130))
+    sizes = {"forward": (64, 64), "backward_keys": (32, 128)}
+    results = []
+    for tiles in (sizes, {"forward": (32, 16), "backward_keys": (16, 32)}):
+
+        def select_tiles(kernel: str, *_: Any, tiles: Any = tiles) -> Any:
+            return (offsets.Tile(*tiles.get(kernel, (64, 32)), 4, 2),)
+
+        with patch.object(offsets, "select_tiles", select_tiles):
+            results.append(call.results("offsets", RATE))
+    close(*results)
+
+
+def compared_with_dropout() -> None:
+    """`auto` trusts the kernels with dropout, but not if the gradients are of other weights."""
+    limit = Limit(40, "--max-positions")
+    scheme = SCHEMES["t5"].create(AttentionShape(2, 8, 16, queries=limit, keys=limit))
+    layout = Layout.without_padding(40, torch.device("cpu"))
+    shape = CallShape((scheme,), layout, (3, 2, 8), torch.float32, RATE)
     with kernels_with(16):
-        out = attend(v)
-        gradients = torch.autograd.grad(out, leaves, g)
-        wide = [torch.cat([x, x.new_zeros(2, 2, n, n - 16)], -1).detach() for x in (q, k)]
-        used = attend(torch.eye(n).expand(2, 2, n, n), *wide)  # the weights, where not dropped
-    weights = q @ k.mT + toeplitz(line, n)
-    future = torch.ones(n, n, dtype=torch.bool).triu(1)
-    weights = weights.masked_fill(future, -torch.inf).softmax(-1)
-    mask = (used != 0).float()
-    share = 1 - float(mask.sum() / (~future).sum() / 4)
-    assert abs(share - rate) < 0.05, share
-    assert not torch.equal(mask[0, 0], mask[0, 1])
-    assert not torch.equal(mask[0], mask[1])
-    expected = weights * mask / (1 - rate) @ v
-    expected_gradients = torch.autograd.grad(expected, leaves, g)
-    close((out, *gradients), (expected, *expected_gradients))
+        assert comparison.matches_reference(BACKENDS["offsets"], shape)
+        with torch.no_grad():
+            assert comparison.matches_reference(BACKENDS["offsets"], shape)
+    for fault in (OtherWeightsDroppedBackward, AllWeightsKept):
+        with kernels_with(16, fault):
+            assert not comparison.matches_reference(BACKENDS["offsets"], shape), fault
+
+
+class OtherWeightsDroppedBackward(offsets.Launch):
+    def backward(
+        self, gradient: Tensor, out: Tensor, norm: Tensor, bits: Tensor, *rest: Any
+    ) -> Any:
+        return super().backward(gradient, out, norm, bits.roll(1, -1), *rest)
+
+
+class AllWeightsKept(offsets.Launch):
+    def __init__(self, *inputs: Any) -> None:
+        super().__init__(*inputs)
+        self.parts = 0
+
+
+def no_bits_without_gradients() -> None:
+    """The bits are stored only for a backward pass."""
+    call = Call("t5", (40, 25)).create("offsets", RATE)[0]
+    sizes = []
+
+    class Watched(offsets.Launch):
+        def forward(self, out: Tensor, norm: Tensor, bits: Tensor) -> None:
+            sizes.append(bits.numel() * bits.element_size())
+            super().forward(out, norm, bits)
+
+    outputs = []
+    with kernels_with(16, Watched):
+        for enabled in (True, False):
+            torch.manual_seed(1)
+            with torch.set_grad_enabled(enabled):
+                outputs.append(BACKENDS["offsets"](call)[0])
+        with torch.no_grad():
+            outputs.append(BACKENDS["offsets"](replace(call, dropout=0.0))[0])
+    assert torch.equal(outputs[0], outputs[1])
+    assert sizes == [BATCH * HEADS * 128 * 128 // 8, 0, 0], sizes
 
 
 def timed_tiles() -> None:
@@ -284,6 +436,8 @@ def two_runs() -> None:
     call = Call("diet_rel", (40, 25), options={"clip": 3})
     with kernels_with(16):
         first, second = (call.results("offsets", dropout=0.1) for _ in range(2))
+        [without, *_] = call.results("offsets")
+    assert not torch.equal(first[0], without)
     assert all(map(torch.equal, first, second))
 
 
@@ -386,14 +540,19 @@ def opcheck() -> None:
         rows = torch.randn(1, 2, 3, 4, requires_grad=True)
         a, c = (torch.randn(1, 2, tokens, 16, requires_grad=True) for tokens in (3, 5))
         rest = pad, None, False, 0.0, None
-        torch.library.opcheck(
-            offsets.offset_attention, (q, k, v, line, None, None, None, *rest, 0, 0)
-        )
-        torch.library.opcheck(offsets.offset_attention, (q, k, v, None, rows, a, c, *rest, -2, 1))
+        dropped = pad, torch.tensor([7]), False, RATE, None
+        check = partial(torch.library.opcheck, offsets.offset_attention)
+        check((q, k, v, line, None, None, None, *rest, 0, 0, True))
+        check((q, k, v, line, None, None, None, *dropped, 0, 0, True))
+        check((q, k, v, line, None, None, None, *dropped, 0, 0, False), test_utils=SCHEMA)
+        check((q, k, v, None, rows, a, c, *rest, -2, 1, True))
+
+
+SCHEMA = ("test_schema", "test_faketensor")
 
 
 class Attention(torch.nn.Module):
-    """Self-attention with one trained line, on tokens (T, B, H d_h)."""
+    """Self-attention with one trained line and dropout, on tokens (T, B, H d_h)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -403,7 +562,8 @@ class Attention(torch.nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = self.projection(x).view(5, 1, 3, 2, 8).permute(2, 1, 3, 0, 4)
-        return attend_line(q, k, v, self.line, causal=True)
+        seed = torch.tensor([7])
+        return attend_line(q, k, v, self.line, seed=seed, causal=True, dropout=RATE)
 
 
 class Checkpointed(Attention):
@@ -435,12 +595,14 @@ def compile_and_fsdp() -> None:
 
 
 def checks_of(slow: bool) -> dict[str, Callable[[], None]]:
-    calls, functions = CALLS, [score_gradient]
+    calls, dropout_calls, functions = CALLS, DROPOUT_CALLS, [score_gradient]
     if slow:
-        calls = SLOW_CALLS
-        functions = [cross_attention, dropout, products_of_few_rows, two_runs, timed_tiles]
+        calls, dropout_calls = SLOW_CALLS, SLOW_DROPOUT_CALLS
+        functions = [cross_attention, independence, rates, other_tiles, compared_with_dropout]
+        functions += [no_bits_without_gradients, products_of_few_rows, two_runs, timed_tiles]
         functions += [opcheck, compile_and_fsdp]
     checks: dict[str, Callable[[], None]] = {n: partial(check, call) for n, call in calls.items()}
+    checks |= {name: partial(check_dropout, call) for name, call in dropout_calls.items()}
     if not slow:
         checks |= {mutant.__name__: partial(caught, mutant) for mutant in MUTANTS}
     return checks | {function.__name__: function for function in functions}

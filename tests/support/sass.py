@@ -12,7 +12,7 @@ POINTERS = {
     **dict.fromkeys(
         ["line", "norm", "delta", "pad", "sums", "grad_line", "grad_score", "clipped"], "*fp32"
     ),
-    "seed": "*i64",
+    **{"seed": "*i64", "bits": "*i32"},
 }
 
 
@@ -38,17 +38,22 @@ class Machine:
         return re.findall(pattern, self.text)
 
     @property
-    def waits(self) -> int:
-        """The largest number of waits for products in a loop; 0 if no product is a wgmma."""
+    def loops(self) -> list[list[str]]:
+        """The instructions of each loop, from the target of a branch backward to the branch."""
         lines = re.findall(r"/\*([0-9a-f]{4,})\*/\s+([^;]*);", self.text)
         code = [(int(place, 16), instruction) for place, instruction in lines]
-        most = 0
+        loops = []
         for end, instruction in code:
             start = re.search(r"\bBRA\b.*0x([0-9a-f]+)", instruction)
             if start:  # backward, if anything lies between the two
                 loop = [x for place, x in code if int(start.group(1), 16) <= place <= end]
-                most = max(most, sum("WARPGROUP.DEPBAR" in x for x in loop))
-        return most
+                loops += [loop] if loop else []
+        return loops
+
+    @property
+    def waits(self) -> int:
+        """The largest number of waits for products in a loop; 0 if no product is a wgmma."""
+        return max([0, *(sum("WARPGROUP.DEPBAR" in x for x in loop) for loop in self.loops)])
 
 
 def compiled(

@@ -117,8 +117,7 @@ def choose_on_gpu(call: CallShape, names: list[str]) -> str:
         kernels += ["offsets"] * (is_masked(call.layout) or not is_long)
     elif call.rank and call.keys < 1024:  # a score as a matrix costs less than further columns
         kernels = ["cudnn", "offsets"]
-    # dropout draws a number for every score, which costs more than the rest of the kernels
-    kernels = [name for name in kernels if name in names and not call.dropout]
+    kernels = [name for name in kernels if name in names]
     trusted = (name for name in kernels if is_trusted(name, BACKENDS[name], call))
     return next(trusted, "factors" if is_long else "sdpa")
 

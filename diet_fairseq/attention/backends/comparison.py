@@ -1,24 +1,30 @@
 """The comparison of a backend with the reference, on the user's own device."""
 
 import logging
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
+from torch.random import fork_rng
 
 from ...positions.base import KINDS, Projections
 from ..rows import row_scores
 from ..terms import compute_scores, transform_queries_and_keys
 from .call import AttentionCall, Backend, CallShape
-from .offsets import is_even, is_recorded
+from .offsets import PARTS, count_parts, is_even, is_recorded
 from .reference import reference
 
 logger = logging.getLogger(__name__)
 
 #: error tolerance relative to the norm: above rounding in half precision and TF32, below a defect
 ROUNDING = 0.05
+#: larger weights are not 0 in half precision
+VISIBLE = 1e-6
 #: kinds of calls, and whether the backend's results equalled the reference's; written by
 #: `is_trusted` alone
 comparisons: dict[tuple[Any, ...], bool] = {}
@@ -74,7 +80,11 @@ def can_compare(call_shape: CallShape) -> bool:
 
 
 def matches_reference(backend: Backend, call_shape: CallShape) -> bool:
-    """Whether output and gradients equal the reference's for one sentence of random numbers."""
+    """Whether output and gradients equal the reference's for one sentence of random numbers.
+
+    With dropout, the reference drops the weights that the backend drops (`find_factors`), whose
+    share must be right.
+    """
     layout = call_shape.layout
     padding = layout.padding_mask
     first = replace(
@@ -83,9 +93,16 @@ def matches_reference(backend: Backend, call_shape: CallShape) -> bool:
         key_positions=layout.key_positions[:1],
         padding_mask=None if padding is None else padding[:1],
     )
-    call_shape = replace(call_shape, layout=first, shape=(1, *call_shape.shape[1:]), dropout=0.0)
-    results = [x.float() for x in compute_results(backend, call_shape)]
-    expected = [x.float() for x in compute_results(Backend(reference, KINDS), call_shape)]
+    call_shape = replace(call_shape, layout=first, shape=(1, *call_shape.shape[1:]))
+    with repeated_random_numbers(call_shape.device):
+        results = [x.float() for x in compute_results(backend, call_shape)]
+    expected_backend = Backend(reference, KINDS)
+    if call_shape.dropout:
+        factors = find_factors(backend, call_shape)
+        if factors is None:
+            return False
+        expected_backend = Backend(partial(attend_with_factors, factors), KINDS)
+    expected = [x.float() for x in compute_results(expected_backend, call_shape)]
     smallest = max(y.norm() for y in expected) / 10  # entries of smaller gradients may cancel
     return all(
         (x - y).norm() <= ROUNDING * max(y.norm(), smallest)
@@ -95,6 +112,17 @@ def matches_reference(backend: Backend, call_shape: CallShape) -> bool:
 
 def compute_results(backend: Backend, call_shape: CallShape) -> list[Tensor]:
     """The output for random inputs and, in training, the gradients of q, k, v and parameters."""
+    call, inputs, gradient = create_call(backend, call_shape)
+    out, _ = backend(call)
+    if not call_shape.training:
+        return [out]
+    return [out.detach(), *torch.autograd.grad(out, inputs, gradient, materialize_grads=True)]
+
+
+def create_call(
+    backend: Backend, call_shape: CallShape
+) -> tuple[AttentionCall, list[Tensor], Tensor]:
+    """A call with random numbers, the tensors that need gradients, and the output's gradient."""
     layout, schemes, (batch, heads, width) = call_shape.layout, call_shape.schemes, call_shape.shape
     device = call_shape.device
     generator = torch.Generator(device).manual_seed(1)
@@ -112,9 +140,49 @@ def compute_results(backend: Backend, call_shape: CallShape) -> list[Tensor]:
     project = Projections(query=refuse_projection, key=refuse_projection)
     scores += row_scores(schemes, q, k, layout, project, 1.0, backend.native_score)
     q_k = transform_queries_and_keys(schemes, q, k, layout)
-    out, _ = backend(AttentionCall(*q_k, v, scores, schemes, layout, call_shape.dropout))
-    if not call_shape.training:
-        return [out]
+    call = AttentionCall(*q_k, v, scores, schemes, layout, call_shape.dropout)
     inputs += [p for scheme in schemes for p in scheme.parameters() if p.requires_grad]
-    gradient = draw(call_shape.queries)
-    return [out.detach(), *torch.autograd.grad(out, inputs, gradient, materialize_grads=True)]
+    return call, inputs, draw(call_shape.queries)
+
+
+def repeated_random_numbers(device: torch.device) -> AbstractContextManager[None]:
+    """Every call in such a context draws the same numbers, and later code draws them again."""
+    return fork_rng([device] if device.type == "cuda" else [])
+
+
+@torch.no_grad()
+def find_factors(backend: Backend, call_shape: CallShape) -> Tensor | None:
+    """The factors of the weights, (B, H, Tq, Tk): 0, or 1 / (1 - dropout), as the backend rounds.
+
+    Weights are the outputs for values that are 1 for one key and 0 for others. None: the share of
+    zeros is not the probability of dropout.
+    """
+    call, *_ = create_call(backend, call_shape)
+    call_of_reference, *_ = create_call(Backend(reference, KINDS), replace(call_shape, dropout=0.0))
+    _, weights = reference(call_of_reference)
+    is_kept, is_large = find_kept(backend, call), weights > VISIBLE
+    rate = count_parts(call.dropout) / PARTS
+    count = int(is_large.sum())
+    excess = int((is_kept & is_large).sum()) - (1 - rate) * count
+    if abs(excess) > 6 * (rate * (1 - rate) * count) ** 0.5:  # standard deviations
+        return None
+    return is_kept / (1 - rate)
+
+
+@torch.no_grad()
+def find_kept(backend: Backend, call: AttentionCall) -> Tensor:
+    """Which weights a backend keeps, (B, H, Tq, Tk); weights that are 0 count as dropped."""
+    batch, heads, keys, width = call.v.shape
+    parts = []
+    for one_hot in torch.eye(keys, dtype=call.v.dtype, device=call.v.device).split(width, dim=1):
+        v = F.pad(one_hot, (0, width - one_hot.size(1))).expand(batch, heads, -1, -1)
+        with repeated_random_numbers(call.q.device):
+            out, _ = backend(replace(call, v=v))
+        parts.append(out[..., : one_hot.size(1)] != 0)
+    return torch.cat(parts, dim=-1)
+
+
+def attend_with_factors(factors: Tensor, call: AttentionCall) -> tuple[Tensor, None]:
+    """Attention whose weights are multiplied by factors (B, H, Tq, Tk)."""
+    _, weights = reference(replace(call, dropout=0.0))
+    return (weights * factors).to(call.v.dtype) @ call.v, None

@@ -7,8 +7,8 @@ For query i and key j of one sentence and head, with Tq queries that are the las
     o_i = sum_j m_ij p_ij v_j, where m_ij is 0 or 1 / (1 - dropout)
 
 Backward, g is the gradient of o, and d_ij = p_ij (m_ij g_i v_j - g_i o_i) is the gradient of s_ij.
-Each kernel computes s_ij again and draws m_ij again from Philox's numbers; none adds by atomics.
-Any of ``line``, the factors ``a`` and ``c``, and ``table`` may be None.
+Each kernel computes s_ij again; none adds by atomics. Any of ``line``, the factors ``a`` and ``c``,
+and ``table`` may be None.
 
 A program has one tile of queries, or of keys, and reads the other tensors a tile at a time. One
 loop reads the tiles without checks. Another loop reads the tiles that need checks, at the end of
@@ -27,6 +27,14 @@ columns, a power of 2, and X more if r is larger.
 the score of the nearest of these offsets. Only tiles near the diagonal read a score for each pair.
 In a tile further away all keys have the score of ``low`` or of ``high``, which ``clipped``
 (B, H, 2, Tq) also has, in float32 and in units of log2 e.
+
+``bits`` (B, H, blocks of 16 queries, blocks of 64 keys, 32) has a bit for each weight: whether it
+is kept. The forward pass draws the bits, with two of Philox's calls for 32 bits, and the backward
+pass reads them. A word holds the bits of one thread of the warp that multiplies the block. Word
+4 r + c is of the queries r and r + 8; its bit 16 e + 8 f + n is of query r + 8 f and key
+8 n + 2 c + e. The kernels of the backward pass get scaled numbers, so that they choose weights
+without a further product: exp2(s_ij - norm_i) is p_ij / (1 - dropout), and delta_i is
+(1 - dropout) g_i o_i.
 
 ``window`` is the largest distance of a key that a query sees, or None; tiles outside of it are not
 read, and all others are checked.
@@ -174,23 +182,97 @@ def scores(
 
 
 @triton.jit
-def drop(weight, seed, row, i, j, dropout):
-    """m_ij p_ij of a sentence and head, ``row``: m_ij is the same in every kernel."""
-    if seed is not None:
-        numbers, _, _, _ = tl.philox(tl.load(seed), j, i, row, 0, 7)
-        is_kept = (numbers >> 8).to(tl.float32) * (1.0 / 16777216) >= dropout
-        weight = tl.where(is_kept, weight * (1.0 / (1.0 - dropout)), 0.0)
-    return weight
+def word_index(first, start, keys, M: tl.constexpr, N: tl.constexpr, TRANSPOSED: tl.constexpr):
+    """The place of a tile's words in a head's part of ``bits``, for M queries and N keys.
+
+    Returns:
+        (M / 16, 8, C, 4), where C is N / 64, rounded up; TRANSPOSED: (C, 4, M / 16, 8)
+    """
+    C: tl.constexpr = (N + 63) // 64
+    queries = first // 16 + tl.arange(0, M // 16)
+    columns, pairs = start // 64 + tl.arange(0, C), tl.arange(0, 4)
+    row = (queries * (tl.cdiv(keys, 128) * 2 * 32))[:, None] + 4 * tl.arange(0, 8)[None, :]
+    column = (columns * 32)[:, None] + pairs[None, :]
+    if TRANSPOSED:
+        index = column[:, :, None, None] + row[None, None, :, :]
+    else:
+        index = row[:, :, None, None] + column[None, None, :, :]
+    return index
 
 
 @triton.jit
-def score_gradients(weight, grad, value, delta, seed, row, i, j, dropout, P: tl.constexpr):
+def draw_words(seed, row, index, PARTS: tl.constexpr):
+    """Words of independent bits that are 0 with the probability PARTS / 256.
+
+    Each bit says whether a random number of 8 binary digits is at least PARTS. The numbers of 32
+    bits are 8 random words, a word for each digit, so that a logical operation compares a digit
+    of all.
+    """
+    x0, x1, x2, x3 = tl.philox(seed, index, row, 0, 0, 7)
+    y0, y1, y2, y3 = tl.philox(seed, index, row, 1, 0, 7)
+    digits = (x0, x1, x2, x3, y0, y1, y2, y3)
+    is_kept = ~tl.zeros_like(x0)
+    for n in tl.static_range(8):  # from the last digit on, which decides least
+        is_kept = is_kept & digits[n] if (PARTS >> n) & 1 else is_kept | digits[n]
+    return is_kept
+
+
+@triton.jit
+def expand_words(words, start, M: tl.constexpr, N: tl.constexpr):
+    """Whether each weight (M, N) is kept, from words (M / 16, 8, C, 4)."""
+    block, two = tl.arange(0, N // 8 if N < 64 else 8), tl.arange(0, 2)
+    bit = (8 * two)[:, None, None] + block[None, :, None] + (16 * two)[None, None, :]
+    bit = bit[None, :, None, None, :, None, :]  # (1, 2, 1, 1, 8, 1, 2)
+    if N < 64:
+        words = words >> (start % 64 // 8)
+    is_kept = words[:, None, :, :, None, :, None] & (1 << bit).to(tl.uint32)
+    return tl.reshape(is_kept != 0, (M, N))
+
+
+@triton.jit
+def expand_transposed_words(words, start, M: tl.constexpr, N: tl.constexpr):
+    """Whether each weight (N, M) is kept, from words (C, 4, M / 16, 8).
+
+    First each thread moves its bits of keys to the end of its words, so that the bits of queries
+    are constants.
+    """
+    pair, two = tl.arange(0, N // 16 if N < 64 else 4), tl.arange(0, 2)
+    if N < 64:
+        words = words >> (start % 64 // 8)
+    place = (2 * pair)[:, None] + (16 * two)[None, :]
+    place = place[None, :, None, None, :, None, None, None].to(tl.uint32)
+    words = words[:, None, None, :, None, :, None, :] >> place  # (C, 4, 1, 4, 2, M / 16, 1, 8)
+    bit = two[:, None] + (8 * two)[None, :]
+    bit = bit[None, None, :, None, None, None, :, None]
+    return tl.reshape((words & (1 << bit).to(tl.uint32)) != 0, (N, M))
+
+
+@triton.jit
+def load_mask(bits, first, start, keys, M: tl.constexpr, N: tl.constexpr, TRANSPOSED: tl.constexpr):
+    """Whether each weight (M, N) of a tile is kept; TRANSPOSED: (N, M)."""
+    words = tl.load(bits + word_index(first, start, keys, M, N, TRANSPOSED))
+    words = words.to(tl.uint32, bitcast=True)
+    if TRANSPOSED:
+        is_kept = expand_transposed_words(words, start, M, N)
+    else:
+        is_kept = expand_words(words, start, M, N)
+    return is_kept
+
+
+@triton.jit
+def score_gradients(
+    weight, grad, value, delta, bits, first, start, keys, M: tl.constexpr, N: tl.constexpr,
+    P: tl.constexpr,
+):  # fmt: skip
     """d_ij; a product that starts from -delta saves an instruction a score on 8.0."""
-    if seed is None:
-        start = tl.zeros_like(weight) - delta
-        return weight * tl.dot(grad, tl.trans(value), start, input_precision=P)
-    products = tl.dot(grad, tl.trans(value), input_precision=P)
-    return drop(weight, seed, row, i, j, dropout) * products - weight * delta
+    if bits is None:
+        products = tl.zeros_like(weight) - delta
+        gradients = weight * tl.dot(grad, tl.trans(value), products, input_precision=P)
+    else:
+        is_kept = load_mask(bits, first, start, keys, M, N, False)
+        products = tl.dot(grad, tl.trans(value), input_precision=P)
+        gradients = tl.where(is_kept, weight, 0.0) * products - weight * delta
+    return gradients
 
 
 @triton.jit
@@ -227,9 +309,10 @@ def split_keys(
 @triton.jit
 def accumulate_output(
     highest, total, out, query, factor, rest, k, v, k_t, v_t, line, table, clipped, c, pad,
-    seed, i, begin, end, first, queries, keys, window, low, high, dropout, BM: tl.constexpr,
+    seed, bits, i, begin, end, first, queries, keys, window, low, high, dropout, BM: tl.constexpr,
     BN: tl.constexpr, d: tl.constexpr, W: tl.constexpr, r: tl.constexpr, R: tl.constexpr,
     X: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, EDGE: tl.constexpr, SIDE: tl.constexpr,
+    PARTS: tl.constexpr,
 ):  # fmt: skip
     if begin < end:  # ptxas would serialize the products of a loop that may be skipped
         for start in range(begin, end, BN):
@@ -249,7 +332,15 @@ def accumulate_output(
             new_highest = tl.maximum(highest, tl.max(score, 1))
             weight, decay = tl.exp2(score - new_highest[:, None]), tl.exp2(highest - new_highest)
             total = total * decay + tl.sum(weight, 1)
-            output_weight = drop(weight, seed, tl.program_id(1), i, j, dropout)
+            output_weight = weight
+            if seed is not None:
+                index = word_index(first, start, keys, BM, BN, False)
+                words = draw_words(seed, tl.program_id(1), index, PARTS)
+                if bits is not None:
+                    tl.store(bits + index, words.to(tl.int32, bitcast=True))
+                is_kept = expand_words(words, start, BM, BN)
+                # with a constant 0, LLVM would choose among packed numbers in half precision
+                output_weight = tl.where(is_kept, weight, dropout * 0.0)
             value = load_rows(v, start, v_t, keys, BN, d, W, EDGE)
             out = tl.dot(
                 output_weight.to(value.dtype), value, out * decay[:, None], input_precision=P
@@ -260,13 +351,17 @@ def accumulate_output(
 
 @triton.jit
 def offset_forward(
-    q, k, v, line, table, clipped, a, c, pad, seed, o, norm,
+    q, k, v, line, table, clipped, a, c, pad, seed, bits, o, norm,
     q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t,
     a_b, c_b, length, heads, queries, keys, window, low, high, dropout,
     d: tl.constexpr, W: tl.constexpr, r: tl.constexpr, R: tl.constexpr, X: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, EVEN: tl.constexpr,
+    PARTS: tl.constexpr,
 ):  # fmt: skip
-    """BM rows of o, and of norm (B, H, Tq): the log2 of the softmax's denominator."""
+    """BM rows of o, and of norm (B, H, Tq): log2 of the softmax's denominator times 1 - dropout.
+
+    PARTS / 256 is ``dropout``; bits are stored unless ``bits`` is None.
+    """
     tile, row = tl.program_id(0), tl.program_id(1)
     if CAUSAL:
         tile = tl.num_programs(0) - 1 - tile  # the longest first
@@ -288,7 +383,11 @@ def offset_forward(
         clipped += tl.cast(row, tl.int64) * 2 * queries
     if pad is not None:
         pad += tl.cast(b, tl.int64) * keys
+    if bits is not None:
+        bits += tl.cast(row, tl.int64) * tl.cdiv(queries, 128) * tl.cdiv(keys, 128) * 512
     ends = split_keys(first, table, queries, keys, window, low, high, BM, BN, CAUSAL)
+    if seed is not None:
+        seed = tl.load(seed)
     highest = tl.full((BM,), LOWEST, tl.float32)
     total, out = tl.zeros((BM,), tl.float32), tl.zeros((BM, W), tl.float32)
     first_run: tl.constexpr = (0 if table is not None else 2) + (1 if window is not None else 0)
@@ -296,31 +395,33 @@ def offset_forward(
     for run in tl.static_range(first_run, 2 if is_near else 3 if EVEN else 4):
         highest, total, out = accumulate_output(
             highest, total, out, query, factor, rest, k, v, k_t, v_t, line, table, clipped, c, pad,
-            seed, inside, ends[run], ends[run + 1], first, queries, keys, window, low, high,
+            seed, bits, inside, ends[run], ends[run + 1], first, queries, keys, window, low, high,
             dropout, BM, BN, d, W, r, R, X, CAUSAL, P, run == 3 or (run == 1 and not EVEN),
-            1 if run == 3 else run,
+            1 if run == 3 else run, PARTS,
         )  # fmt: skip
+    if seed is not None:
+        total *= 1.0 - dropout
     store_rows(o, first, out / total[:, None], queries, BM, d, W)
     norm += tl.cast(row, tl.int64) * queries + i
     tl.store(norm, highest + tl.log2(total), mask=i < queries)
 
 
 @triton.jit
-def offset_delta(g, o, delta, queries, d: tl.constexpr, W: tl.constexpr, BM: tl.constexpr):
-    """BM numbers g_i o_i of delta (B, H, Tq)."""
+def offset_delta(g, o, delta, queries, dropout, d: tl.constexpr, W: tl.constexpr, BM: tl.constexpr):
+    """BM numbers (1 - dropout) g_i o_i of delta (B, H, Tq)."""
     first, row = tl.program_id(0) * BM, tl.program_id(1)
     step = tl.num_programs(1) * d
     grad = load_rows(g + row * d, first, step, queries, BM, d, W, True).to(tl.float32)
     out = load_rows(o + row * d, first, step, queries, BM, d, W, True).to(tl.float32)
     i = first + tl.arange(0, BM)
     delta += tl.cast(row, tl.int64) * queries
-    tl.store(delta + i, tl.sum(grad * out, 1), mask=i < queries)
+    tl.store(delta + i, tl.sum(grad * out, 1) * (1.0 - dropout), mask=i < queries)
 
 
 @triton.jit
 def accumulate_key_gradients(
     dk, dv, dc, dc_rest, key, value, factor, rest, q, g, step, line, table, clipped, a, padding,
-    seed, norm, delta, j, begin, end, first, queries, keys, window, low, high, dropout,
+    bits, norm, delta, j, begin, end, first, queries, keys, window, low, high,
     BM: tl.constexpr, BN: tl.constexpr, d: tl.constexpr, W: tl.constexpr, r: tl.constexpr,
     R: tl.constexpr, X: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, EDGE: tl.constexpr,
     SIDE: tl.constexpr,
@@ -344,7 +445,10 @@ def accumulate_key_gradients(
             weight = tl.exp2(score - tl.load(norm + inside)[None, :])
             grad = load_rows(g, start, step, queries, BM, d, W, EDGE)
             # before the next product, so that fewer numbers are in registers at a time
-            output_weight = drop(weight, seed, tl.program_id(1), i[None, :], j, dropout)
+            output_weight = weight
+            if bits is not None:
+                is_kept = load_mask(bits, start, first, keys, BM, BN, True)
+                output_weight = tl.where(is_kept, weight, 0.0)
             dv = tl.dot(output_weight.to(grad.dtype), grad, dv, input_precision=P)
             products = tl.dot(value, tl.trans(grad), input_precision=P)
             score_grad = output_weight * products - weight * tl.load(delta + inside)[None, :]
@@ -359,8 +463,8 @@ def accumulate_key_gradients(
 
 @triton.jit
 def offset_backward_keys(
-    g, q, k, v, line, table, clipped, a, c, pad, seed, norm, delta, grad_k, grad_v, grad_c,
-    a_b, c_b, length, heads, queries, keys, window, low, high, dropout,
+    g, q, k, v, line, table, clipped, a, c, pad, bits, norm, delta, grad_k, grad_v, grad_c,
+    a_b, c_b, length, heads, queries, keys, window, low, high,
     d: tl.constexpr, W: tl.constexpr, r: tl.constexpr, R: tl.constexpr, X: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
@@ -388,6 +492,8 @@ def offset_backward_keys(
     padding = pad
     if pad is not None:
         padding = tl.load(pad + tl.cast(b, tl.int64) * keys + j)
+    if bits is not None:
+        bits += tl.cast(row, tl.int64) * tl.cdiv(queries, 128) * tl.cdiv(keys, 128) * 512
     position = first - (keys - queries)  # of the first key, among the queries
     begin, near, edge = 0, 0, queries // BM * BM
     if CAUSAL:
@@ -428,8 +534,8 @@ def offset_backward_keys(
     for run in tl.static_range(first_run, 2 if is_near else 3 if EVEN else 4):
         dk, dv, dc, dc_rest = accumulate_key_gradients(
             dk, dv, dc, dc_rest, key, value, factor, rest, q, g, step, line, table, clipped, a,
-            padding, seed, norm, delta, j, ends[run], ends[run + 1], first, queries, keys, window,
-            low, high, dropout, BM, BN, d, W, r, R, X, CAUSAL, P,
+            padding, bits, norm, delta, j, ends[run], ends[run + 1], first, queries, keys, window,
+            low, high, BM, BN, d, W, r, R, X, CAUSAL, P,
             run == 3 or (run == 1 and not EVEN), 1 if run == 3 else 2 - run,
         )  # fmt: skip
     if a is not None:
@@ -470,8 +576,8 @@ def store_diagonals(
 @triton.jit
 def accumulate_query_gradients(
     dq, da, da_rest, left, right, query, factor, rest, grad, k, v, step, line, table, clipped, c,
-    pad, seed, norm, delta, sums, grad_table, inner, outer, i, begin, end, first, queries, keys,
-    window, low, high, dropout, BM: tl.constexpr, BN: tl.constexpr, d: tl.constexpr,
+    pad, bits, norm, delta, sums, grad_table, inner, outer, i, begin, end, first, queries, keys,
+    window, low, high, BM: tl.constexpr, BN: tl.constexpr, d: tl.constexpr,
     W: tl.constexpr, r: tl.constexpr, R: tl.constexpr, X: tl.constexpr, CAUSAL: tl.constexpr,
     P: tl.constexpr, EDGE: tl.constexpr, SIDE: tl.constexpr, DIAGONALS: tl.constexpr,
 ):  # fmt: skip
@@ -492,12 +598,15 @@ def accumulate_query_gradients(
             score = scores(products, bias, padding, i, j, queries, keys, window, EDGE, CAUSAL)
             weight = tl.exp2(score - norm[:, None])
             value = load_rows(v, start, step, keys, BN, d, W, EDGE)
-            row, deltas = tl.program_id(1), delta[:, None]
-            score_grad = score_gradients(weight, grad, value, deltas, seed, row, i, j, dropout, P)
+            score_grad = score_gradients(
+                weight, grad, value, delta[:, None], bits, first, start, keys, BM, BN, P
+            )
             if grad_table is not None:
                 offset = j - i - (keys - queries)
+                # rows past the end are copies of the last row, but with other weights dropped
+                rows = None if bits is None else queries - first
                 left, right = add_table_gradients(
-                    left, right, score_grad, grad_table, i, offset, low, high, SIDE
+                    left, right, score_grad, grad_table, i, offset, rows, low, high, BM, SIDE
                 )
             score_grad = score_grad.to(key.dtype)
             dq = tl.dot(score_grad, key, dq, input_precision=P)
@@ -513,9 +622,13 @@ def accumulate_query_gradients(
 
 @triton.jit
 def add_table_gradients(
-    left, right, score_grad, grad_table, i, offset, low, high, SIDE: tl.constexpr
-):
-    """Store d_ij of offsets between low and high, and add up d_ij of the others, (BM,) each."""
+    left, right, score_grad, grad_table, i, offset, rows, low, high, BM: tl.constexpr,
+    SIDE: tl.constexpr,
+):  # fmt: skip
+    """Store d_ij of offsets between low and high, and add up d_ij of the others, (BM,) each.
+
+    Only the first ``rows`` rows are stored, or all if None.
+    """
     if SIDE == 0:
         left += tl.sum(score_grad, 1)
     elif SIDE == 2:
@@ -525,15 +638,17 @@ def add_table_gradients(
         right += tl.sum(tl.where(offset >= high, score_grad, 0.0), 1)
         entry = i * (high - low + 1) + (offset - low)
         is_between = (offset > low) & (offset < high)
+        if rows is not None:
+            is_between = is_between & (tl.arange(0, BM)[:, None] < rows)
         tl.store(grad_table + entry, score_grad.to(grad_table.dtype.element_ty), mask=is_between)
     return left, right
 
 
 @triton.jit
 def offset_backward_queries(
-    g, q, k, v, line, table, clipped, a, c, pad, seed, norm, delta,
+    g, q, k, v, line, table, clipped, a, c, pad, bits, norm, delta,
     grad_q, grad_a, grad_table, grad_line,
-    a_b, c_b, length, heads, queries, keys, window, low, high, dropout,
+    a_b, c_b, length, heads, queries, keys, window, low, high,
     d: tl.constexpr, W: tl.constexpr, r: tl.constexpr, R: tl.constexpr, X: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, EVEN: tl.constexpr,
     ROWS: tl.constexpr,
@@ -572,6 +687,8 @@ def offset_backward_queries(
     deltas = tl.load(delta + tl.cast(row, tl.int64) * queries + inside)
     if pad is not None:
         pad += tl.cast(b, tl.int64) * keys
+    if bits is not None:
+        bits += tl.cast(row, tl.int64) * tl.cdiv(queries, 128) * tl.cdiv(keys, 128) * 512
     ends = split_keys(first, table, queries, keys, window, low, high, BM, BN, CAUSAL)
     dq = tl.zeros((BM, W), tl.float32)
     da, da_rest = dq, dq  # not used without factors
@@ -591,9 +708,9 @@ def offset_backward_queries(
     for run in tl.static_range(first_run, 2 if is_near else 3 if EVEN else 4):
         dq, da, da_rest, left, right = accumulate_query_gradients(
             dq, da, da_rest, left, right, query, factor, rest, grad, k, v, step, line, table,
-            clipped, c, pad, seed, norms, deltas, grad_line, grad_table, inner, outer,
+            clipped, c, pad, bits, norms, deltas, grad_line, grad_table, inner, outer,
             inside[:, None], ends[run], ends[run + 1], first, queries, keys, window, low, high,
-            dropout, BM, BN, d, W, r, R, X, CAUSAL, P, run == 3 or (run == 1 and not EVEN),
+            BM, BN, d, W, r, R, X, CAUSAL, P, run == 3 or (run == 1 and not EVEN),
             1 if run == 3 else run, diagonals,
         )  # fmt: skip
     store_rows(grad_q, first, dq, queries, BM, d, W)

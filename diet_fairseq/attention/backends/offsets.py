@@ -48,8 +48,8 @@ class Tile(NamedTuple):
 #: spill no register (tests/attention/test_compiled_kernels.py): large tiles need fewer
 #: instructions, and tiles of 4 warps let two or more programs share a multiprocessor. On an H200
 #: and an H100 the first tile of "narrow" and "wide" was the fastest, or 1% slower than the fastest
-#: (results/performance/attention-h200.csv, attention-h100-offsets.csv). Tiles with factors and
-#: tables were not timed.
+#: (results/performance/attention-h200.csv, attention-h100-offsets.csv). Tiles with dropout,
+#: factors and tables were not timed.
 TILES = {
     "forward": {
         "narrow": (
@@ -58,7 +58,7 @@ TILES = {
             Tile(64, 64, 4, 2),
         ),
         "wide": (Tile(128, 64, 8, 2),),
-        "dropout": (Tile(128, 64, 8, 2, spills=(10,)), Tile(64, 64, 8, 2)),
+        "dropout": (Tile(128, 64, 8, 3), Tile(64, 64, 4, 2)),
         "factors": (Tile(128, 64, 8, 2), Tile(64, 64, 4, 2)),
         "table": (Tile(128, 64, 8, 3), Tile(64, 64, 4, 2)),
     },
@@ -69,18 +69,23 @@ TILES = {
             Tile(32, 64, 4, 2, spills=(8, 10)),
             Tile(32, 32, 4, 2),
         ),
-        "dropout": (Tile(32, 64, 4, 2, spills=(10,)), Tile(32, 64, 8, 2)),
+        "dropout": (
+            Tile(64, 64, 4, 3, spills=(8, 10)),
+            Tile(32, 128, 8, 2),
+            Tile(32, 64, 4, 2),
+        ),
         "factors": (
             Tile(64, 64, 4, 2, only_even=True),
             Tile(32, 64, 4, 2, spills=(8,)),
             Tile(32, 32, 4, 2, spills=(9, 10)),
         ),
+        "factors_and_dropout": (Tile(32, 64, 8, 2),),
         "table": (Tile(64, 64, 4, 2, spills=(8,)), Tile(32, 64, 4, 2)),
     },
     "backward_queries": {
         "narrow": (Tile(128, 64, 8, 3, spills=(8,)), Tile(64, 64, 4, 2)),
         "wide": (Tile(64, 64, 8, 1),),
-        "dropout": (Tile(64, 32, 4, 2),),
+        "dropout": (Tile(128, 64, 8, 3), Tile(64, 64, 4, 2)),
         "factors": (Tile(64, 64, 4, 2, spills=(8,)), Tile(64, 32, 4, 2)),
         "table": (Tile(64, 64, 4, 1, spills=(8,), only_even=True), Tile(64, 32, 4, 2)),
     },
@@ -88,14 +93,14 @@ TILES = {
     "backward_queries_and_line": {
         "narrow": (Tile(64, 64, 4, 2), Tile(64, 64, 4, 3)),
         "wide": (Tile(64, 32, 4, 2),),
-        "dropout": (Tile(64, 32, 4, 2),),
+        "dropout": (Tile(64, 64, 4, 2), Tile(64, 32, 4, 2)),
         "factors": (
             Tile(64, 64, 4, 2, spills=(8,), only_even=True),
             Tile(64, 32, 4, 2),
         ),
     },
 }
-#: tiles of all kernels in float32, and with dropout for wide heads, factors and tables
+#: tiles of all kernels in float32, and with dropout for wide heads
 SMALL = Tile(32, 32, 4, 2)
 #: smallest number of queries, over sentences and heads, at which tiles are timed
 AUTOTUNED = 2**16
@@ -117,15 +122,21 @@ def select_tiles(
         score: "factors" or "table" with such scores, otherwise "line"
         is_full: all tiles are full, and nothing is masked
     """
-    if dtype == torch.float32 or (dropout and (width > 64 or score != "line")):
+    if dtype == torch.float32 or (dropout and width > 64):
         return (SMALL,)
     # with a window the larger tiles of this kernel spill registers
     is_small = has_window and major == 10 and kernel == "backward_queries_and_line"
     kind = "dropout" if dropout or is_small else "wide" if width > 64 else "narrow"
-    tiles = TILES[kernel][kind if score == "line" else score]
-    return tuple(
+    if score != "line":
+        has_own = dropout and f"{score}_and_dropout" in TILES[kernel]
+        kind = f"{score}_and_dropout" if has_own else score
+    tiles = TILES[kernel][kind]
+    tiles = tuple(
         tile for tile in tiles if major not in tile.spills and (is_full or not tile.only_even)
     )
+    # larger tiles spill registers
+    is_small = is_small or (dropout and (has_window or score != "line"))
+    return tiles[-1:] if is_small else tiles
 
 
 def offsets(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
@@ -133,7 +144,9 @@ def offsets(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
 
     The backward pass stores 2 (BM + BN) / (BM BN) float32 numbers for each score whose line needs
     a gradient, where a tile has BM queries and BN keys: 100 MB for 12 heads, 8 sentences of 2,048
-    tokens and tiles of 64 x 64.
+    tokens and tiles of 64 x 64. With dropout the forward pass stores a bit for each score until the
+    backward pass: 50 MB in a layer of 12 heads with 8 sentences of 2,048 tokens. The probability is
+    rounded to a multiple of 1 / 256 (`count_parts`).
 
     Raises:
         UserError: Triton can't be imported
@@ -172,8 +185,8 @@ def offsets(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
     if call.dropout:
         seed = torch.randint(2**31, (1,), device=call.q.device)
     causal = layout.causal and queries > 1
-    options = causal, call.dropout, layout.window, low, high
-    out, _ = attend(call.q, call.k, call.v, line, table, *factors, pad, seed, *options)
+    options = causal, call.dropout, layout.window, low, high, torch.is_grad_enabled()
+    out, *_ = attend(call.q, call.k, call.v, line, table, *factors, pad, seed, *options)
     return out, None
 
 
@@ -193,12 +206,22 @@ def lay_out_factor(x: Tensor, heads: int, dtype: torch.dtype) -> Tensor:
     return F.pad(x, (0, -x.size(3) % ALIGNED)).contiguous()
 
 
+#: a probability of dropout is rounded to a multiple of 1 / PARTS
+PARTS = 256
+
+
+def count_parts(dropout: float) -> int:
+    """The number of `PARTS` whose share is the rounded probability; only 0 is rounded to 0."""
+    return min(max(round(dropout * PARTS), 1), PARTS - 1) if dropout else 0
+
+
+Outputs = tuple[Tensor, Tensor, Tensor]
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
 # --- operators ------------------------------------------------------------------------------
 
 
-def attend(*inputs: Any) -> tuple[Tensor, Tensor]:
+def attend(*inputs: Any) -> Outputs:
     """`offset_attention`, in eager mode without the overhead of a registered operator.
 
     Without kernels, forward and backward take 0.6 of the operator's time on one CPU thread.
@@ -216,8 +239,8 @@ def is_recorded(x: Tensor) -> bool:
 def forward(
     q: Tensor, k: Tensor, v: Tensor, line: Tensor | None, table: Tensor | None, a: Tensor | None,
     c: Tensor | None, pad: Tensor | None, seed: Tensor | None, causal: bool, dropout: float,
-    window: int | None, low: int, high: int,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    window: int | None, low: int, high: int, needs_bits: bool,
+) -> Outputs:  # fmt: skip
     """softmax(q k^T + toeplitz(line) + table by offset + a c^T + mask) v.
 
     Args:
@@ -228,17 +251,32 @@ def forward(
         pad: (B, Tk) float32, -inf at keys that are padding, 0 at others; None: no padding
         seed: (1,) int64, of dropout; None: no dropout
         causal: keys after the query are masked, too, as in `Layout.mask`
-        dropout: the probability that a weight is dropped
+        dropout: the probability that a weight is dropped, see `count_parts`
         window: the largest distance of a key that a query sees; None: no limit
         low, high: the smallest and the largest offset of ``table``; others are clipped
+        needs_bits: whether a backward pass follows, which reads what is dropped
 
     Returns:
-        (B, H, Tq, d_h), and log2 of each softmax's denominator, (B, H, Tq) float32
+        (B, H, Tq, d_h); log2 of each softmax's denominator, times 1 - dropout, (B, H, Tq) float32;
+        a bit for each weight, see `empty_outputs`
     """
     launch = Launch(q, k, v, line, table, a, c, pad, seed, causal, dropout, window, low, high)
-    out, norm = empty_activations(q), q.new_empty(q.shape[:3], dtype=torch.float32)
-    launch.forward(out, norm)
-    return out, norm
+    outputs = empty_outputs(q, k, seed is not None and needs_bits)
+    launch.forward(*outputs)
+    return outputs
+
+
+def empty_outputs(q: Tensor, k: Tensor, has_bits: bool) -> Outputs:
+    """Empty tensors for the outputs of `forward`.
+
+    The third one is a word of 32 bits for each block of 16 queries, block of 64 keys, and thread of
+    a warp that multiplies these (`offset_kernels`). Blocks are added until they are 128 queries and
+    keys. The tensor is empty unless ``has_bits``.
+    """
+    blocks = -(-q.size(2) // 128) * 8, -(-k.size(2) // 128) * 2
+    shape = (*q.shape[:2], *blocks, 32) if has_bits else (0,)
+    norm = q.new_empty(q.shape[:3], dtype=torch.float32)
+    return empty_activations(q), norm, q.new_empty(shape, dtype=torch.int32)
 
 
 #: `forward` as one operator, which torch.compile does not trace
@@ -248,22 +286,23 @@ offset_attention = torch.library.custom_op(
 
 
 @offset_attention.register_fake
-def _(q: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    return empty_activations(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+def _(q: Tensor, k: Tensor, *rest: Any) -> Outputs:
+    seed, needs_bits = rest[6], rest[-1]
+    return empty_outputs(q, k, seed is not None and needs_bits)
 
 
 def gradients(
     gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, line: Tensor | None, table: Tensor | None,
     a: Tensor | None, c: Tensor | None, pad: Tensor | None, seed: Tensor | None, causal: bool,
     dropout: float, window: int | None, low: int, high: int, out: Tensor, norm: Tensor,
-    needs_line: bool,
+    bits: Tensor, needs_line: bool,
 ) -> Gradients:  # fmt: skip
     """The gradients of q, k, v, line, table, a and c.
 
     Those of scores that are None are empty, and the line's is empty unless ``needs_line``.
     """
     launch = Launch(q, k, v, line, table, a, c, pad, seed, causal, dropout, window, low, high)
-    return launch.backward(gradient, out, norm, needs_line)
+    return launch.backward(gradient, out, norm, bits, needs_line)
 
 
 offset_attention_backward = torch.library.custom_op(
@@ -279,20 +318,20 @@ def _(_: Tensor, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, .
     return *activations, *(q.new_empty(0) if x is None else torch.empty_like(x) for x in scores)
 
 
-def save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    ctx.options = inputs[9:]
+def save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: Outputs) -> None:
+    ctx.options = inputs[9:14]
     ctx.save_for_backward(*inputs[:9], *output)
 
 
-def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-    *inputs, out, norm = ctx.saved_tensors
+def backward(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+    *inputs, out, norm, bits = ctx.saved_tensors
     needs_line = ctx.needs_input_grad[3]  # fixed slopes have no gradient
     compute: Any = offset_attention_backward if is_recorded(gradient) else gradients
-    results = compute(gradient, *inputs, *ctx.options, out, norm, needs_line)
+    results = compute(gradient, *inputs, *ctx.options, out, norm, bits, needs_line)
     is_needed = [x is not None for x in inputs[:7]]
     is_needed[3] = needs_line
     grads = (x if needed else None for x, needed in zip(results, is_needed, strict=True))
-    return *grads, *[None] * 7
+    return *grads, *[None] * 8
 
 
 offset_attention.register_autograd(backward, setup_context=save_for_backward)
@@ -303,9 +342,9 @@ class OffsetAttention(torch.autograd.Function):
 
     # a separate setup_context would make PyTorch inspect the signature at every call
     @staticmethod
-    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, *inputs: Any) -> Outputs:
         output = forward(*inputs)
-        ctx.set_materialize_grads(False)  # nobody uses the second output's gradient
+        ctx.set_materialize_grads(False)  # only the first output has a gradient
         save_for_backward(ctx, inputs, output)
         return output
 
@@ -339,7 +378,7 @@ class Launch:
         if table is not None:  # scores of far keys, side by side in memory
             scores = torch.stack([table[..., 0], table[..., -1]], dim=2)
             self.clipped = scores.float() * math.log2(math.e)
-        self.pad, self.seed, self.causal, self.dropout = pad, seed, causal, dropout
+        self.pad, self.seed, self.causal, self.parts = pad, seed, causal, count_parts(dropout)
         self.window, self.low, self.high = window, low, high
         self.batch, self.heads, self.queries, self.width = q.shape
         self.keys, self.rank = k.size(2), 0 if a is None else a.size(3)
@@ -356,14 +395,21 @@ class Launch:
         """Whether all tiles are full, and nothing is masked."""
         return self.is_even and self.pad is None
 
-    def forward(self, out: Tensor, norm: Tensor) -> None:
+    @property
+    def dropout(self) -> float:
+        """The rounded probability that a weight is dropped."""
+        return self.parts / PARTS
+
+    def forward(self, out: Tensor, norm: Tensor, bits: Tensor) -> None:
         self.q, self.k, self.v = (
             x if x.stride(-1) == 1 else token_major(x) for x in (self.q, self.k, self.v)
         )
         strides = [stride for x in (self.q, self.k, self.v) for stride in x.stride()[:3]]
-        self.start("forward", (), (out, norm, *strides))
+        self.start("forward", (), (self.seed, given(bits), out, norm, *strides))
 
-    def backward(self, gradient: Tensor, out: Tensor, norm: Tensor, needs_line: bool) -> Gradients:
+    def backward(
+        self, gradient: Tensor, out: Tensor, norm: Tensor, bits: Tensor, needs_line: bool
+    ) -> Gradients:
         """The gradients of q, k, v, line, table, a and c; empty where there is no such score."""
         self.q, self.k, self.v = (token_major(x) for x in (self.q, self.k, self.v))
         g = token_major(gradient)
@@ -374,8 +420,8 @@ class Launch:
             None if x is None else x.new_empty(self.batch, *x.shape[1:]) for x in (self.a, self.c)
         )
         grad_table = None if self.table is None else torch.zeros_like(self.table)
-        self.start("backward_keys", (g,), (norm, delta, grad_k, grad_v, grad_c))
-        others = norm, delta, grad_q, grad_a, grad_table
+        self.start("backward_keys", (g,), (given(bits), norm, delta, grad_k, grad_v, grad_c))
+        others = given(bits), norm, delta, grad_q, grad_a, grad_table
         grad_line = None
         if needs_line:
             grad_line = self.query_and_line_gradients(g, others)
@@ -412,19 +458,19 @@ class Launch:
         return gradient
 
     def delta(self, g: Tensor, out: Tensor) -> Tensor:
-        """(B, H, Tq): the products of g and out, which are token-major (`token_major`)."""
+        """(B, H, Tq): the products of g and out, both `token_major`, times 1 - dropout."""
         delta = g.new_empty(g.shape[:3], dtype=torch.float32)
         grid = (-(-self.queries // 64), self.batch * self.heads)
         with torch.cuda.device_of(g):
             kernels().offset_delta[grid](
-                g, out, delta, self.queries, **column_sizes(self.width), BM=64
+                g, out, delta, self.queries, self.dropout, **column_sizes(self.width), BM=64
             )
         return delta
 
     def tiles(self, kernel: str) -> tuple[Tile, ...]:
         """The tiles to choose from; only the first one where timing is not worth it."""
         score = "table" if self.table is not None else "factors" if self.rank else "line"
-        options = bool(self.dropout), self.window is not None, score, self.is_full
+        options = bool(self.parts), self.window is not None, score, self.is_full
         tiles = select_tiles(kernel, self.q.dtype, self.width, self.major, *options)
         small = self.batch * self.heads * self.queries < AUTOTUNED
         return tiles[:1] if small or torch.are_deterministic_algorithms_enabled() else tiles
@@ -438,21 +484,29 @@ class Launch:
         length = 1 << (self.keys - 1).bit_length()
         strides = [x.stride(0) if x is not None and len(x) > 1 else 0 for x in (self.a, self.c)]
         sizes = length, self.heads, self.queries, self.keys, self.window, self.low, self.high
-        has_sums = name.startswith("backward_queries")
-        rows = {"ROWS": product_rows(self.major)} if has_sums else {}
+        rest: dict[str, Any] = {}
+        if name == "forward":
+            rest = {"dropout": self.dropout, "PARTS": self.parts}
+        elif name != "backward_keys":
+            rest = {"ROWS": product_rows(self.major)}
         with torch.cuda.device_of(self.q):
             kernel[lambda meta: (-(-tokens // meta[size]), self.batch * self.heads)](
                 *(*gradient, self.q, self.k, self.v, self.line, self.table, self.clipped),
-                *(self.a, self.c, self.pad, self.seed, *others, *strides, *sizes, self.dropout),
+                *(self.a, self.c, self.pad, *others, *strides, *sizes),
                 **column_sizes(self.width),
                 **factor_sizes(self.rank),
-                **rows,
+                **rest,
                 EVEN=self.is_even,
                 CAUSAL=self.causal,
                 P=precision(),
                 enable_fp_fusion=True,  # a default until Triton 3.9
             )
         return kernel.best_config.kwargs
+
+
+def given(bits: Tensor) -> Tensor | None:
+    """None if the tensor is empty, so that a kernel is compiled without it."""
+    return bits if bits.numel() else None
 
 
 def column_sizes(width: int) -> dict[str, int]:
