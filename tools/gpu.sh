@@ -3,6 +3,7 @@
 #
 #     OUT=FOLDER bash tools/gpu.sh kernels        # attention alone: every kernel and tile, cuDNN beside them
 #     OUT=FOLDER bash tools/gpu.sh schemes        # diet_abs, tupe_a, tupe_r, shaw: their kernels, `none` beside them
+#     OUT=FOLDER bash tools/gpu.sh dropout        # steps with attention dropout beside steps without it
 #     OUT=FOLDER bash tools/gpu.sh steps          # steps of BERT-base: every scheme and backend beside `none`
 #     OUT=FOLDER DATA=DATA bash tools/gpu.sh translation    # translation models beside fairseq's: speed, memory
 #     OUT=FOLDER DATA=DATA bash tools/gpu.sh convergence    # whole trainings side by side, scores, curves
@@ -15,10 +16,11 @@
 #
 #     bash tools/gpu_prepare.sh bench/gpu-data TATOEBA FLICKR
 #
-# and then, on the machine with the GPU, in this order, within 30 minutes together:
+# and then, on the machine with the GPU, in this order, within 35 minutes together:
 #
 #     export OUT=bench/gpu WHEELS=bench/gpu-data/wheels DATA=bench/gpu-data/tatoeba
 #     MINUTES=5 bash tools/gpu.sh schemes
+#     MINUTES=5 bash tools/gpu.sh dropout
 #     MINUTES=5 SIZE=_iwslt_de_en bash tools/gpu.sh translation
 #     MINUTES=5 SIZE=_wmt_en_de bash tools/gpu.sh translation
 #     MINUTES=5 bash tools/gpu.sh tests
@@ -42,7 +44,7 @@ set -uo pipefail
 [ -z "${DATA:-}" ] || DATA=$(realpath -m "$DATA")
 cd "${BASH_SOURCE[0]%/*}/.."
 
-PARTS='kernels, schemes, steps, translation, convergence, tests'
+PARTS='kernels, schemes, dropout, steps, translation, convergence, tests'
 part=${1:-}
 device=${DEVICE:-cuda}
 python=${PYTHON:-python3}
@@ -151,6 +153,22 @@ schemes() { # a process for each length, so that a part that is cut keeps the fi
     done
 }
 
+dropout() {
+    local length rate tiny=() backends=(offsets sdpa) measure=("$python" -m benchmarks.device --out "$OUT/dropout.jsonl")
+    local lengths=(512 2048) schemes=(none t5 diet_rel tupe_r shaw) tests='with_dropout'
+    if [ "$device" = cpu ]; then # only the comparison runs our kernels, for one scheme
+        tiny=(--device cpu --size tiny --tokens 16 --rounds 1)
+        lengths=(8) schemes=(none t5) backends=(sdpa) tests='with_dropout and t5'
+    fi
+    REHEARSAL=1 run dropout.log "$python" -m pytest -m gpu -p no:cacheprovider -q -k "$tests" tests/attention/test_on_a_gpu.py
+    for length in "${lengths[@]}"; do
+        for rate in 0 0.1; do
+            run dropout.md "${measure[@]}" --schemes "${schemes[@]}" --backends "${backends[@]}" --rounds 4 \
+                --lengths "$length" --attention-dropout "$rate" "${tiny[@]}"
+        done
+    done
+}
+
 steps() {
     local tiny=() measure=("$python" -m benchmarks.device --out "$OUT/steps.jsonl")
     local schemes=(--schemes none diet_rel t5 alibi tupe_r shaw diet_abs rope) backends
@@ -206,7 +224,7 @@ tests() { # files with the mark only: other tests may need packages that are not
     else # our kernels in the interpreter and one compiled model; the other tests need CUDA
         run tests.log "$python" -m pytest -m gpu -p no:cacheprovider -q --collect-only "${files[@]}"
         REHEARSAL=1 run tests.log "$python" -m pytest -m gpu -p no:cacheprovider -q \
-            -k 'candidate and t5-dtype0 or tile and line-True or two_runs and 0.1-True or buckets and offsets or compiled and t5' \
+            -k 'candidate and t5-dtype0 or tile and line-True-0.1 or two_runs and 0.1-True or buckets and offsets or compiled and t5' \
             tests/attention/test_on_a_gpu.py
     fi
 }

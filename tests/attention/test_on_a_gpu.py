@@ -79,19 +79,35 @@ def test_every_candidate_equals_the_reference_forward_and_backward(scheme, dtype
             assert equal, f"{backend}: {queries} x {keys}, {width} wide, causal: {causal}"
 
 
+@pytest.mark.parametrize("scheme", ["t5", "diet_abs", "tupe_r", "shaw"])
+def test_the_kernels_with_dropout_equal_the_reference_without_the_same_weights(scheme, monkeypatch):
+    monkeypatch.setattr(comparison, "ROUNDING", ROUNDING[HALF])
+    for queries, keys, width, causal in CALLS:
+        request = request_of(scheme, queries, keys, width, HALF, causal)
+        if "offsets" in list_candidates(request):
+            request = replace(request, dropout=0.1)
+            equal = comparison.matches_reference(BACKENDS["offsets"], request)
+            assert equal, f"{queries} x {keys}, {width} wide, causal: {causal}"
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("kernel", TILES)
-def test_every_tile_of_a_kernel_computes_what_the_reference_does(kernel, causal, monkeypatch):
+def test_every_tile_of_a_kernel_computes_what_the_reference_does(
+    kernel, causal, dropout, monkeypatch
+):
+    options = dropout > 0, False
     monkeypatch.setattr(comparison, "ROUNDING", ROUNDING[HALF])
     major = torch.cuda.get_device_capability()[0] if DEVICE == "cuda" else 9
     for width in (64, 128):
-        request = request_of("t5", 300, 520, width, HALF, causal)
-        for tile in select_tiles(kernel, HALF, width, major):
+        request = replace(request_of("t5", 300, 520, width, HALF, causal), dropout=dropout)
+        for tile in select_tiles(kernel, HALF, width, major, *options):
 
             def tiles(
                 launch: Launch, name: str, tile: Tile = tile, width: int = width
             ) -> tuple[Tile, ...]:
-                return (tile,) if name == kernel else select_tiles(name, HALF, width, major)[:1]
+                others = select_tiles(name, HALF, width, major, *options)
+                return (tile,) if name == kernel else others[:1]
 
             monkeypatch.setattr(Launch, "tiles", tiles)
             assert comparison.matches_reference(BACKENDS["offsets"], request), (width, tile)

@@ -23,7 +23,7 @@ def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("arguments", "variables", "error"),
     [
-        (["5"], {"OUT": "x"}, "there is no part 5; the parts are kernels, schemes, steps"),
+        (["5"], {"OUT": "x"}, "there is no part 5; the parts are kernels, schemes, dropout"),
         (["steps"], {"OUT": ""}, "OUT must name the folder for the figures"),
         (["convergence"], {"OUT": "x", "DATA": "nowhere"}, "/nowhere has no folder data-bin"),
     ],
@@ -66,3 +66,14 @@ def test_the_schemes_part_compares_kernels_and_then_times_them_beside_none(tmp_p
     ]
     assert rows[0] == "none, sdpa"
     assert {"shaw, sdpa", "diet_abs, factors", "diet_abs, sdpa"} <= {*rows}
+
+
+@pytest.mark.slow
+def test_the_dropout_part_compares_kernels_and_then_times_steps_with_and_without_it(tmp_path):
+    done = run("dropout", OUT=str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in (tmp_path / "dropout.log").read_text()
+    rows = [json.loads(line) for line in (tmp_path / "dropout.jsonl").read_text().splitlines()]
+    assert {(row["row"], row["attention dropout"]) for row in rows} >= {
+        (f"{scheme}, sdpa", rate) for scheme in ("none", "t5") for rate in (0.0, 0.1)
+    }
