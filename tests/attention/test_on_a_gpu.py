@@ -82,7 +82,7 @@ def test_every_candidate_equals_the_reference_forward_and_backward(scheme, dtype
 @pytest.mark.parametrize("scheme", ["t5", "diet_abs", "tupe_r", "shaw"])
 def test_the_kernels_with_dropout_equal_the_reference_without_the_same_weights(scheme, monkeypatch):
     monkeypatch.setattr(comparison, "ROUNDING", ROUNDING[HALF])
-    for queries, keys, width, causal in CALLS:
+    for queries, keys, width, causal in CALLS if DEVICE == "cuda" else CALLS[1:2]:
         request = request_of(scheme, queries, keys, width, HALF, causal)
         if "offsets" in list_candidates(request):
             request = replace(request, dropout=0.1)

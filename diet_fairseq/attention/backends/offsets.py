@@ -79,7 +79,11 @@ TILES = {
             Tile(32, 64, 4, 2, spills=(8,)),
             Tile(32, 32, 4, 2, spills=(9, 10)),
         ),
-        "factors_and_dropout": (Tile(32, 64, 8, 2),),
+        "factors_and_dropout": (
+            Tile(16, 32, 4, 2),
+            Tile(32, 64, 8, 2, spills=(8, 10)),
+            Tile(32, 64, 4, 2, spills=(8, 9)),
+        ),
         "table": (Tile(64, 64, 4, 2, spills=(8,)), Tile(32, 64, 4, 2)),
     },
     "backward_queries": {
@@ -134,7 +138,7 @@ def select_tiles(
     tiles = tuple(
         tile for tile in tiles if major not in tile.spills and (is_full or not tile.only_even)
     )
-    # larger tiles spill registers
+    # the other tiles may spill registers
     is_small = is_small or (dropout and (has_window or score != "line"))
     return tiles[-1:] if is_small else tiles
 
