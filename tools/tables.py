@@ -93,8 +93,9 @@ def minilm_distillation() -> None:
 
 def minilm_glue() -> None:
     table = read("fine-tuning/minilm-glue")
-    table["measure"] = table["task"] + " " + table["measure"]
-    show(table.pivot(index="model", columns="measure", values="score").reset_index())
+    table["measure"] = table["task"] + ", " + table["measure"]
+    scores = table.pivot(index="model", columns="measure", values="score")
+    show(scores.loc[table["model"].unique()].reset_index())
 
 
 def eltec() -> None:

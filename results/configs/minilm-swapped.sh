@@ -121,6 +121,10 @@ AutoTokenizer.from_pretrained(old).save_pretrained(f"{new}.tmp")
 model.save_pretrained(f"{new}.tmp")
 Path(f"{new}.tmp").rename(new)
 PYTHON
+    if [ ! -d "$out/imported" ]; then  # the original in this package's class, with learned positions
+        diet-fairseq import hf "$original" "$out/import"
+        diet-fairseq export hf "$out/import/model.pt" "$out/imported"
+    fi
     if [ ! -d "$out/SST-2" ]; then  # 12,000 of the training sentences
         mkdir -p "$out/SST-2.tmp"
         cp "$data/glue/SST-2/dev.tsv" "$out/SST-2.tmp"
@@ -128,7 +132,7 @@ PYTHON
         mv "$out/SST-2.tmp" "$out/SST-2"
     fi
     echo model,task,epochs,measure,score > "$out/glue.csv.tmp"
-    for model in all-MiniLM-L6-v2 diet_rel-s0 diet_rel-s1; do
+    for model in all-MiniLM-L6-v2 imported diet_rel-s0 diet_rel-s1; do
         for task in "STS-B 3" "SST-2 1"; do
             set -- $task
             run="$out/glue/$model-$1" files="$data/glue/$1"
@@ -143,9 +147,9 @@ from pathlib import Path
 run, names = sys.argv[1:]
 last = json.loads((Path(run) / "result.json").read_text())["curve"][-1]
 task = names.split(",")[1]
-for name, score in last.items():
-    if name.startswith(f"{task}_"):
-        print(f"{names},{name.removeprefix(f'{task}_')},{score:.4f}")
+for measure in ("pearson", "spearman", "accuracy"):
+    if (score := last.get(f"{task}_{measure}")) is not None:
+        print(f"{names},{measure},{score:.2f}")
 PYTHON
         done
     done
