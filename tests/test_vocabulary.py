@@ -147,6 +147,7 @@ def removed_rows(folder: Path, out: Path) -> list[int]:
     return [number for number, word in enumerate(old.symbols) if word not in new.indices]
 
 
+@pytest.mark.slow
 def test_translations_are_equal_if_removed_tokens_have_no_probability(tmp_path):
     folder = describe(published.m2m100(tmp_path / "model"))
     trim(folder, tmp_path / "out")

@@ -121,6 +121,7 @@ UNCHECKED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.few(5)
 @pytest.mark.parametrize("mutant", UNCHECKED)
 def test_forged_files_find_a_reader_without_a_check(mutant, tmp_path, monkeypatch):
