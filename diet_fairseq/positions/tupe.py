@@ -281,8 +281,8 @@ class AbsoluteAndRelative(Sum):
             return None
         (theta_1, theta_2), (of_offsets_1, of_offsets_2) = self.thetas
         first_offset, line = layout.offset_range[0], self.offsets.line
-        # (1, H|1, T, 1): the scores of the offsets to the first token, and from it; the latter are
-        # not used if the first token is no query
+        # (1, H|1, T, 1): the scores of the offsets to the first token, and from it. The latter
+        # have no effect if no query is the first token
         to_first, from_first = (
             line[:, (index - first_offset).clamp(max=line.size(1) - 1)]
             .transpose(0, 1)

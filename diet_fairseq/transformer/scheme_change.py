@@ -56,25 +56,27 @@ def adapt(
     loaded = {name: tensor for name, tensor in parameters.items() if name in model_state}
     patterns = find_layer_pattern(model), None if description is None else description.get("layers")
 
-    def attention_of(name: str) -> tuple[str | bool | None, ...]:
+    def find_attention(name: str) -> tuple[str | bool | None, ...]:
         """The attention of a parameter, and whether its layers are global, now and before."""
         return attention_kind(name), *(is_global(name, pattern) for pattern in patterns)
 
     # another scheme's gain is left out with its parameters
     kinds = {
-        attention_of(name) for name in loaded if attention_kind(name) and not name.endswith(".gain")
+        find_attention(name)
+        for name in loaded
+        if attention_kind(name) and not name.endswith(".gain")
     }
     loaded = {
         name: tensor
         for name, tensor in loaded.items()
-        if attention_kind(name) is None or attention_of(name) in kinds
+        if attention_kind(name) is None or find_attention(name) in kinds
     }
     missing = [name for name in model_state if name not in loaded and not name.endswith(TERMS)]
     unexpected = [name for name in parameters if name not in loaded]
     differing = [_parts(name) for name in missing + unexpected]
     scales = find_query_scales(model, checkpoint, description)
-    missing_kinds = {attention_of(name) for name in missing if attention_kind(name)}
-    has_partial_scheme = bool(missing_kinds & {attention_of(name) for name in loaded})
+    missing_kinds = {find_attention(name) for name in missing if attention_kind(name)}
+    has_partial_scheme = bool(missing_kinds & {find_attention(name) for name in loaded})
     compresses = any(_parts(name) & COMPRESSION for name in loaded)
     if (
         not (differing or any(scale != 1 for scale in scales.values()))

@@ -337,7 +337,7 @@ class Encoder(Section):
     text: Filled[dict[Language, Filled[list[File]]]]
     """language -> files of text, gzipped or not, with empty lines between documents"""
     wikitext: list[File] = []
-    """those of the files that are in WikiText's format"""
+    """which of the files are in WikiText's format"""
     lines_per_document: Count | None = None
     """of a file without empty lines; null: it is one document"""
     lower: bool = False
@@ -401,7 +401,7 @@ class Encoder(Section):
     questions: Questions = {}  # type: ignore[assignment]
     """extractive question answering: what is trained on and tested on"""
     downloads: dict[File, Download] = {}
-    """file of tasks or questions -> where it is published; one that is there is not downloaded"""
+    """file of tasks or questions -> where it is published; existing files are not downloaded"""
     tuning: Tuning = Tuning()
     """of all tasks and questions"""
 

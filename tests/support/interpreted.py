@@ -241,7 +241,7 @@ def unpack(bits: Tensor, queries: int, keys: int) -> Tensor:
 
 
 def check_dropout(call: Call) -> None:
-    """Outputs and gradients are those of the reference that drops the same weights."""
+    """Outputs and gradients equal the reference, if it drops the same weights."""
     words = []
 
     class Watched(offsets.Launch):

@@ -414,7 +414,7 @@ class Launch:
     def backward(
         self, gradient: Tensor, out: Tensor, norm: Tensor, bits: Tensor, needs_line: bool
     ) -> Gradients:
-        """The gradients of q, k, v, line, table, a and c; empty where there is no such score."""
+        """The gradients of q, k, v, line, table, a and c; a missing score has an empty gradient."""
         self.q, self.k, self.v = (token_major(x) for x in (self.q, self.k, self.v))
         g = token_major(gradient)
         delta = self.delta(g, token_major(out))
